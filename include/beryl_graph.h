@@ -782,6 +782,8 @@ BERYL_API beryl_status beryl_graph_wait(beryl_graph *graph, beryl_error *error);
 /* The first `size` bytes of an output of the last run. PENDING: not done yet. */
 BERYL_API beryl_status beryl_graph_read(beryl_graph *graph, beryl_value output, void *data,
                                         size_t size, beryl_error *error);
+/* The value of an extent, as beryl_graph_shape tells it, in the last run. */
+BERYL_API uint32_t beryl_graph_extent_value(const beryl_graph *graph, uint32_t extent);
 /* For small use: makes `value` an output where it is none, compiles, runs and reads the first
  * `size` bytes of it, in one call. Any value of the graph, which has no extents that a run is
  * given. A graph that is compiled already is run again, with inputs as they were set, and `value`

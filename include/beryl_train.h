@@ -57,6 +57,11 @@ typedef struct beryl_train_options {
     /* a checkpoint to go on from: with the other options as they were, what follows is what would
      * have followed, bit for bit on the same device; NULL: begins anew */
     const char *resume;
+    /* or what lies in those files, in memory, borrowed for the call; size 0: the file, if any */
+    const char *data_text, *valid_text, *order_text;
+    size_t data_size, valid_size, order_size;
+    const beryl_adapter *from; /* in place of `init`: an open adapter, which stays as it is */
+    bool live;                 /* sessions can have what is trained: beryl_train_adapter */
 } beryl_train_options;
 
 typedef struct beryl_train_report {
@@ -80,7 +85,7 @@ typedef struct beryl_train_report {
 /* Reads the data, lays out adapter, gradients and moments beside the model. While it is open no
  * adapter can be opened or closed on the engine. BAD_INPUT: a line that cannot be used, with its
  * number, or a checkpoint of another training. UNSUPPORTED: experts, pictures. Options are copied.
- * Native builds only. */
+ * In a browser's module PENDING: runs are under way, call again. */
 BERYL_API beryl_status beryl_train_open(beryl_engine *engine, const beryl_train_options *options,
                                         beryl_train **train, beryl_error *error);
 /* The next step: a task that ends with OK. Cancelled or failed it has not been: the adapter is as
@@ -105,6 +110,17 @@ BERYL_API beryl_status beryl_train_save_gradients(beryl_train *train, const char
  * is whole. */
 BERYL_API beryl_status beryl_train_checkpoint(beryl_train *train, const char *path,
                                               beryl_error *error);
+/* A task: the adapter as it is then, to a sink that takes everything at once; of form "peft" the
+ * tensors to `file` and adapter_config.json to `config`, which is else NULL. Both are owned. */
+BERYL_API beryl_status beryl_train_save_to(beryl_train *train, const char *form,
+                                           const beryl_sink *file, const beryl_sink *config,
+                                           beryl_task **task, beryl_error *error);
+/* For beryl_session_adapters: adds nothing before the first beryl_train_show. The training's; may
+ * go on in sessions after it. NULL: the training is not `live`. */
+BERYL_API beryl_adapter *beryl_train_adapter(const beryl_train *train);
+/* A task: sessions that have the adapter go on with it as it is now, and read their prompts anew.
+ * MISUSE where one of them has a task. */
+BERYL_API beryl_status beryl_train_show(beryl_train *train, beryl_task **task, beryl_error *error);
 BERYL_API void beryl_train_close(beryl_train *train); /* after its task, before its engine */
 
 #ifdef __cplusplus

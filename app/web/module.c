@@ -10,14 +10,10 @@
  * The other direction, what JavaScript has to offer: ranges of sources, sinks, rows of logits, the
  * log. The device's own imports are in src/device/web, those of kept texts in src/base/file.c.
  */
-#include "base/json.h"
-#include "beryl.h"
+#include "module.h"
 
 #include <stdlib.h>
 #include <string.h>
-
-#define IMPORT(name) __attribute__((import_module("beryl"), import_name(#name)))
-#define EXPORT(name) __attribute__((export_name(#name)))
 
 IMPORT(source_read)
 uint32_t module_source_read(uint32_t source, double offset, void *to, uint32_t size);
@@ -26,35 +22,6 @@ IMPORT(sink_write) uint32_t module_sink_write(uint32_t sink, const void *data, u
 IMPORT(sink_close) uint32_t module_sink_close(uint32_t sink, uint32_t whole);
 IMPORT(logits_row) void module_logits_row(uint32_t key, uint32_t position, const float *row);
 IMPORT(log_line) void module_log(uint32_t level, const char *line, uint32_t size);
-
-typedef struct frame {   /* offsets in bytes stand in engine.ts too */
-    uint32_t kind, part; /* 0: of an event */
-    int32_t token;       /* 8 */
-    uint32_t ok;
-    const char *text; /* 16 */
-    uint32_t text_size;
-    const char *what;    /* 24 */
-    const void *out;     /* 28: what a call gives: a text, a list, a session, a task */
-    double done, total;  /* 32: of an event */
-    double value;        /* 48 */
-    uint32_t out_size;   /* 56: bytes of a text, elements of a list */
-    uint32_t code;       /* 60: status of the last failure */
-    const char *message; /* 64 */
-    uint32_t message_size;
-    double at;                                     /* 72 */
-    uint32_t end, n_prompt, n_reused, n_generated; /* 80: of a result */
-    double prefill_s, first_token_s, decode_s;     /* 96 */
-    /* C's own from here on */
-    beryl_engine *engine;
-    beryl_error error;
-    base_heap heap;
-    base_text given; /* `out`, where the frame owns it */
-    void *handed;    /* the same, where the engine does */
-} frame;
-
-_Static_assert(offsetof(frame, prefill_s) == 96 && offsetof(frame, done) == 32 &&
-                   offsetof(frame, at) == 72,
-               "engine.ts reads these");
 
 /* ---- memory and errors ----------------------------------------------------------------------- */
 
@@ -78,7 +45,7 @@ frame *module_open(void) {
     return f;
 }
 
-static uint32_t failed(frame *f, beryl_status status) {
+uint32_t frame_failed(frame *f, beryl_status status) {
     f->code = status;
     f->message = f->error.message[0] ? f->error.message : beryl_status_text(status);
     f->message_size = (uint32_t)strlen(f->message);
@@ -87,12 +54,12 @@ static uint32_t failed(frame *f, beryl_status status) {
 }
 
 /* Ends a call: the error of a failed one is told. */
-static uint32_t ended(frame *f, beryl_status status) {
-    return status == BERYL_OK ? BERYL_OK : failed(f, status);
+uint32_t frame_ended(frame *f, beryl_status status) {
+    return status == BERYL_OK ? BERYL_OK : frame_failed(f, status);
 }
 
 /* Before a call: what the last one gave goes. */
-static void begin(frame *f) {
+void frame_begin(frame *f) {
     beryl_free(f->engine, f->handed);
     f->handed = NULL;
     base_text_clear(&f->given);
@@ -102,21 +69,21 @@ static void begin(frame *f) {
 }
 
 /* Takes what the engine has handed out. */
-static uint32_t hand(frame *f, beryl_status status, void *memory, size_t size) {
+uint32_t frame_hand(frame *f, beryl_status status, void *memory, size_t size) {
     f->out = f->handed = memory;
     f->out_size = (uint32_t)size;
-    return ended(f, status);
+    return frame_ended(f, status);
 }
 
-static uint32_t give_text(frame *f) {
+uint32_t frame_give_text(frame *f) {
     f->out = f->given.data;
     f->out_size = (uint32_t)f->given.size;
-    return f->given.failed ? failed(f, BERYL_NO_MEMORY) : BERYL_OK;
+    return f->given.failed ? frame_failed(f, BERYL_NO_MEMORY) : BERYL_OK;
 }
 
-static uint32_t give_thing(frame *f, beryl_status status, const void *thing) {
+uint32_t frame_give_thing(frame *f, beryl_status status, const void *thing) {
     f->out = thing;
-    return ended(f, status);
+    return frame_ended(f, status);
 }
 
 /* ---- sources, sinks, log --------------------------------------------------------------------- */
@@ -133,7 +100,7 @@ static void source_close(void *user) {
     module_source_close(number_at(user));
 }
 
-static beryl_source source_of(uint32_t number, double size) {
+beryl_source module_source_of(uint32_t number, double size) {
     return (beryl_source){.size = (uint64_t)size,
                           .user = (void *)(uintptr_t)number,
                           .read = source_read,
@@ -153,36 +120,40 @@ static void log_write(void *user, beryl_log_level level, const char *line) {
     module_log(level, line, (uint32_t)strlen(line));
 }
 
+beryl_log module_log_of(void) {
+    return (beryl_log){log_write, NULL};
+}
+
 static void logits_each(void *user, size_t position, const float *row) {
     module_logits_row(number_at(user), (uint32_t)position, row);
 }
 
 /* ---- options --------------------------------------------------------------------------------- */
 
-static double number_of(const base_json *options, const char *key) {
+double option_number(const base_json *options, const char *key) {
     const base_json *value = base_json_find(options, key);
     return value && value->kind == JSON_NUMBER ? value->number : 0;
 }
 
-static uint64_t count_of(const base_json *options, const char *key, uint64_t most) {
-    const double value = number_of(options, key);
+uint64_t option_count(const base_json *options, const char *key, uint64_t most) {
+    const double value = option_number(options, key);
     return !(value > 0) ? 0 : value >= (double)most ? most : (uint64_t)value;
 }
 
-static bool truth_of(const base_json *options, const char *key) {
+bool option_truth(const base_json *options, const char *key) {
     const base_json *value = base_json_find(options, key);
     return value && value->kind == JSON_TRUE;
 }
 
 /* Place of the key's text among `names`, which end with NULL; 0 where it is none of them. */
-static int choice_of(const base_json *options, const char *key, const char *const *names) {
+int option_choice(const base_json *options, const char *key, const char *const *names) {
     const base_json *value = base_json_find(options, key);
     for (int i = 0; value && value->kind == JSON_STRING && names[i]; i++)
         if (base_view_equal(value->text, base_view_of(names[i]))) return i;
     return 0;
 }
 
-static const char *text_of(base_arena *arena, const base_json *value) {
+const char *option_text(base_arena *arena, const base_json *value) {
     return value && value->kind == JSON_STRING
                ? base_arena_text(arena, value->text.data, value->text.size)
                : NULL;
@@ -190,23 +161,23 @@ static const char *text_of(base_arena *arena, const base_json *value) {
 
 static beryl_generate_options generate_options(const base_json *o, base_arena *arena) {
     beryl_generate_options g = {.size = sizeof g,
-                                .greedy = truth_of(o, "greedy"),
-                                .temperature = (float)number_of(o, "temperature"),
-                                .top_k = (uint32_t)count_of(o, "topK", UINT32_MAX),
-                                .top_p = (float)number_of(o, "topP"),
-                                .min_p = (float)number_of(o, "minP"),
-                                .repetition_penalty = (float)number_of(o, "repetitionPenalty"),
-                                .presence_penalty = (float)number_of(o, "presencePenalty"),
-                                .frequency_penalty = (float)number_of(o, "frequencyPenalty"),
-                                .seed = count_of(o, "seed", UINT64_C(1) << 53),
-                                .max_tokens = (uint32_t)count_of(o, "maxTokens", UINT32_MAX),
-                                .ignore_eos = truth_of(o, "ignoreEos")};
+                                .greedy = option_truth(o, "greedy"),
+                                .temperature = (float)option_number(o, "temperature"),
+                                .top_k = (uint32_t)option_count(o, "topK", UINT32_MAX),
+                                .top_p = (float)option_number(o, "topP"),
+                                .min_p = (float)option_number(o, "minP"),
+                                .repetition_penalty = (float)option_number(o, "repetitionPenalty"),
+                                .presence_penalty = (float)option_number(o, "presencePenalty"),
+                                .frequency_penalty = (float)option_number(o, "frequencyPenalty"),
+                                .seed = option_count(o, "seed", UINT64_C(1) << 53),
+                                .max_tokens = (uint32_t)option_count(o, "maxTokens", UINT32_MAX),
+                                .ignore_eos = option_truth(o, "ignoreEos")};
     const base_json *stop = base_json_find(o, "stop");
     const char **texts = stop && stop->kind == JSON_ARRAY
                              ? base_arena_take(arena, stop->n_child + 1, sizeof *texts)
                              : NULL;
     for (const base_json *each = texts ? stop->child : NULL; each; each = each->next)
-        if ((texts[g.n_stop] = text_of(arena, each))) g.n_stop++;
+        if ((texts[g.n_stop] = option_text(arena, each))) g.n_stop++;
     g.stop = texts;
     return g;
 }
@@ -231,41 +202,41 @@ uint32_t module_engine_open(frame *f, const char *options, uint32_t source, doub
                                                                                        NULL};
     base_arena arena;
     base_json *o;
-    begin(f);
+    frame_begin(f);
     base_arena_init(&arena, &f->heap);
-    const beryl_source from = source_of(source, source_size),
-                       towers = source_of(mmproj, mmproj_size);
+    const beryl_source from = module_source_of(source, source_size),
+                       towers = module_source_of(mmproj, mmproj_size);
     beryl_status status = base_json_parse(&arena, options, strlen(options), &o, &f->error);
     if (status == BERYL_OK) {
-        const beryl_engine_options e = {.size = sizeof e,
-                                        .source = &from,
-                                        .device = text_of(&arena, base_json_find(o, "device")),
-                                        .precision =
-                                            (beryl_precision)choice_of(o, "precision", precisions),
-                                        .kv = (beryl_kv)choice_of(o, "kv", kinds),
-                                        .context = (uint32_t)count_of(o, "context", UINT32_MAX),
-                                        .sessions = (uint32_t)count_of(o, "sessions", UINT32_MAX),
-                                        .memory = count_of(o, "memory", UINT64_C(1) << 53),
-                                        .piece = (uint32_t)count_of(o, "piece", UINT32_MAX),
-                                        .vocabulary_only = truth_of(o, "vocabularyOnly"),
-                                        .no_cache = !truth_of(o, "kept"),
-                                        .log = {log_write, NULL},
-                                        .mmproj_source = mmproj ? &towers : NULL};
+        const beryl_engine_options e = {
+            .size = sizeof e,
+            .source = &from,
+            .device = option_text(&arena, base_json_find(o, "device")),
+            .precision = (beryl_precision)option_choice(o, "precision", precisions),
+            .kv = (beryl_kv)option_choice(o, "kv", kinds),
+            .context = (uint32_t)option_count(o, "context", UINT32_MAX),
+            .sessions = (uint32_t)option_count(o, "sessions", UINT32_MAX),
+            .memory = option_count(o, "memory", UINT64_C(1) << 53),
+            .piece = (uint32_t)option_count(o, "piece", UINT32_MAX),
+            .vocabulary_only = option_truth(o, "vocabularyOnly"),
+            .no_cache = !option_truth(o, "kept"),
+            .log = module_log_of(),
+            .mmproj_source = mmproj ? &towers : NULL};
         status = beryl_engine_open(&e, &f->engine, &f->error);
     }
     base_arena_fini(&arena);
-    return ended(f, status);
+    return frame_ended(f, status);
 }
 
 uint32_t module_engine_load(frame *f) {
     beryl_task *task = NULL;
-    begin(f);
+    frame_begin(f);
     beryl_status status = beryl_engine_load(f->engine, &task, &f->error);
-    return give_thing(f, status, task);
+    return frame_give_thing(f, status, task);
 }
 
 void module_engine_close(frame *f) {
-    begin(f);
+    frame_begin(f);
     beryl_engine_close(f->engine);
     f->engine = NULL;
     base_text_fini(&f->given);
@@ -273,105 +244,105 @@ void module_engine_close(frame *f) {
 
 uint32_t module_engine_selftest(frame *f) {
     beryl_task *task = NULL;
-    begin(f);
+    frame_begin(f);
     beryl_status status = beryl_engine_selftest(f->engine, &task, &f->error);
-    return give_thing(f, status, task);
+    return frame_give_thing(f, status, task);
 }
 
-static void add_text(frame *f, const char *key, const char *text) {
+void frame_add_text(frame *f, const char *key, const char *text) {
     base_text_print(&f->given, ",\"%s\":", key);
     base_json_write_string(&f->given, text ? text : "", text ? strlen(text) : 0);
 }
 
 /* "camelCase": value, for one field. */
-static void add_number(frame *f, const char *key, double value) {
+void frame_add_number(frame *f, const char *key, double value) {
     base_text_print(&f->given, ",\"%s\":%.17g", key, value);
 }
 
-static void add_truth(frame *f, const char *key, bool value) {
+void frame_add_truth(frame *f, const char *key, bool value) {
     base_text_print(&f->given, ",\"%s\":%s", key, value ? "true" : "false");
 }
 
-static void add_device(frame *f, const beryl_device_info *d) {
+void frame_add_device(frame *f, const beryl_device_info *d) {
     base_text_print(&f->given, ",\"device\":{\"index\":%u", d->index);
-    add_text(f, "backend", d->backend);
-    add_text(f, "name", d->name);
-    add_text(f, "driver", d->driver);
-    add_text(f, "kind", d->kind);
-    add_truth(f, "usable", d->usable);
-    add_text(f, "whyNot", d->why_not);
-    add_number(f, "memory", (double)d->memory);
-    add_number(f, "bufferMax", (double)d->buffer_max);
-    add_number(f, "bindingMax", (double)d->binding_max);
-    add_number(f, "subgroupSize", d->subgroup_size);
-    add_truth(f, "f16", d->f16);
-    add_truth(f, "dotI8", d->dot_i8);
-    add_truth(f, "timestamps", d->timestamps);
+    frame_add_text(f, "backend", d->backend);
+    frame_add_text(f, "name", d->name);
+    frame_add_text(f, "driver", d->driver);
+    frame_add_text(f, "kind", d->kind);
+    frame_add_truth(f, "usable", d->usable);
+    frame_add_text(f, "whyNot", d->why_not);
+    frame_add_number(f, "memory", (double)d->memory);
+    frame_add_number(f, "bufferMax", (double)d->buffer_max);
+    frame_add_number(f, "bindingMax", (double)d->binding_max);
+    frame_add_number(f, "subgroupSize", d->subgroup_size);
+    frame_add_truth(f, "f16", d->f16);
+    frame_add_truth(f, "dotI8", d->dot_i8);
+    frame_add_truth(f, "timestamps", d->timestamps);
     base_text_add(&f->given, "}", 1);
 }
 
 uint32_t module_engine_info(frame *f) {
     static const char *const kinds[] = {"f32", "f32", "f16", "q8"};
     beryl_engine_info i;
-    begin(f);
+    frame_begin(f);
     beryl_status status = beryl_engine_info_get(f->engine, &i);
-    if (status != BERYL_OK) return failed(f, status);
+    if (status != BERYL_OK) return frame_failed(f, status);
     base_text_print(&f->given, "{\"version\":\"%s\"", beryl_version());
-    add_text(f, "modelName", i.model_name);
-    add_text(f, "architecture", i.architecture);
-    add_text(f, "sizeLabel", i.size_label);
-    add_text(f, "fileType", i.file_type);
-    add_number(f, "fileSize", (double)i.file_size);
-    add_number(f, "parameters", (double)i.parameters);
-    add_number(f, "nLayer", i.n_layer);
-    add_number(f, "nEmbd", i.n_embd);
-    add_number(f, "nVocab", i.n_vocab);
-    add_number(f, "nHead", i.n_head);
-    add_number(f, "nExpert", i.n_expert);
-    add_number(f, "nExpertUsed", i.n_expert_used);
-    add_number(f, "window", i.window);
-    add_number(f, "context", i.context);
-    add_number(f, "contextMax", i.context_max);
-    add_truth(f, "hasVision", i.has_vision);
-    add_truth(f, "hasAudio", i.has_audio);
-    add_truth(f, "hasPerLayerEmbedding", i.has_per_layer_embedding);
-    add_text(f, "precision", i.precision == BERYL_PRECISION_EXACT ? "exact" : "fast");
-    add_text(f, "kv", kinds[i.kv]);
-    add_number(f, "temperature", (double)i.temperature);
-    add_number(f, "topP", (double)i.top_p);
-    add_number(f, "topK", i.top_k);
-    add_device(f, &i.device);
+    frame_add_text(f, "modelName", i.model_name);
+    frame_add_text(f, "architecture", i.architecture);
+    frame_add_text(f, "sizeLabel", i.size_label);
+    frame_add_text(f, "fileType", i.file_type);
+    frame_add_number(f, "fileSize", (double)i.file_size);
+    frame_add_number(f, "parameters", (double)i.parameters);
+    frame_add_number(f, "nLayer", i.n_layer);
+    frame_add_number(f, "nEmbd", i.n_embd);
+    frame_add_number(f, "nVocab", i.n_vocab);
+    frame_add_number(f, "nHead", i.n_head);
+    frame_add_number(f, "nExpert", i.n_expert);
+    frame_add_number(f, "nExpertUsed", i.n_expert_used);
+    frame_add_number(f, "window", i.window);
+    frame_add_number(f, "context", i.context);
+    frame_add_number(f, "contextMax", i.context_max);
+    frame_add_truth(f, "hasVision", i.has_vision);
+    frame_add_truth(f, "hasAudio", i.has_audio);
+    frame_add_truth(f, "hasPerLayerEmbedding", i.has_per_layer_embedding);
+    frame_add_text(f, "precision", i.precision == BERYL_PRECISION_EXACT ? "exact" : "fast");
+    frame_add_text(f, "kv", kinds[i.kv]);
+    frame_add_number(f, "temperature", (double)i.temperature);
+    frame_add_number(f, "topP", (double)i.top_p);
+    frame_add_number(f, "topK", i.top_k);
+    frame_add_device(f, &i.device);
     base_text_add(&f->given, "}", 1);
-    return give_text(f);
+    return frame_give_text(f);
 }
 
 uint32_t module_engine_stats(frame *f) {
     beryl_stats s;
-    begin(f);
+    frame_begin(f);
     beryl_engine_stats(f->engine, &s);
     base_text_print(&f->given, "{\"loadSeconds\":%.9g", s.load_s);
-    add_number(f, "weightBytes", (double)s.weight_bytes);
-    add_number(f, "kvBytes", (double)s.kv_bytes);
-    add_number(f, "deviceBytes", (double)s.device_bytes);
-    add_number(f, "deviceBytesPeak", (double)s.device_bytes_peak);
-    add_number(f, "hostBytes", (double)s.host_bytes);
-    add_number(f, "hostBytesPeak", (double)s.host_bytes_peak);
-    add_number(f, "decodeBytesPerToken", (double)s.decode_bytes_per_token);
-    add_number(f, "decodeDispatches", s.decode_dispatches);
-    add_number(f, "steps", (double)s.steps);
-    add_number(f, "submits", (double)s.submits);
-    add_number(f, "dispatches", (double)s.dispatches);
-    add_number(f, "allocations", (double)s.allocations);
-    add_number(f, "deviceObjects", (double)s.device_objects);
+    frame_add_number(f, "weightBytes", (double)s.weight_bytes);
+    frame_add_number(f, "kvBytes", (double)s.kv_bytes);
+    frame_add_number(f, "deviceBytes", (double)s.device_bytes);
+    frame_add_number(f, "deviceBytesPeak", (double)s.device_bytes_peak);
+    frame_add_number(f, "hostBytes", (double)s.host_bytes);
+    frame_add_number(f, "hostBytesPeak", (double)s.host_bytes_peak);
+    frame_add_number(f, "decodeBytesPerToken", (double)s.decode_bytes_per_token);
+    frame_add_number(f, "decodeDispatches", s.decode_dispatches);
+    frame_add_number(f, "steps", (double)s.steps);
+    frame_add_number(f, "submits", (double)s.submits);
+    frame_add_number(f, "dispatches", (double)s.dispatches);
+    frame_add_number(f, "allocations", (double)s.allocations);
+    frame_add_number(f, "deviceObjects", (double)s.device_objects);
     base_text_add(&f->given, "}", 1);
-    return give_text(f);
+    return frame_give_text(f);
 }
 
 uint32_t module_engine_describe(frame *f, uint32_t tensors) {
     char *json = NULL;
-    begin(f);
+    frame_begin(f);
     beryl_status status = beryl_engine_describe(f->engine, tensors != 0, &json, &f->error);
-    return hand(f, status, json, json ? strlen(json) : 0);
+    return frame_hand(f, status, json, json ? strlen(json) : 0);
 }
 
 /* ---- tokens and chat ------------------------------------------------------------------------- */
@@ -385,7 +356,7 @@ EXPORT(render_tokens) uint32_t module_render_tokens(frame *f, const char *chat);
 
 uint32_t module_tokenize(frame *f, const char *text, uint32_t size, uint32_t special) {
     size_t n = 0, got = 0;
-    begin(f);
+    frame_begin(f);
     beryl_status status =
         beryl_tokenize(f->engine, text, size, special != 0, NULL, 0, &n, &f->error);
     int32_t *tokens = status == BERYL_OK ? module_take((uint32_t)(n * sizeof *tokens)) : NULL;
@@ -397,32 +368,32 @@ uint32_t module_tokenize(frame *f, const char *text, uint32_t size, uint32_t spe
     if (status == BERYL_OK && (!tokens || f->given.failed)) status = BERYL_NO_MEMORY;
     f->out = f->given.data;
     f->out_size = (uint32_t)n;
-    return ended(f, status);
+    return frame_ended(f, status);
 }
 
 uint32_t module_detokenize(frame *f, const int32_t *tokens, uint32_t n, uint32_t special) {
     char *text = NULL;
     size_t size = 0;
-    begin(f);
+    frame_begin(f);
     beryl_status status =
         beryl_detokenize(f->engine, tokens, n, special != 0, &text, &size, &f->error);
-    return hand(f, status, text, size);
+    return frame_hand(f, status, text, size);
 }
 
 uint32_t module_render(frame *f, const char *chat) {
     char *text = NULL;
     size_t size = 0;
-    begin(f);
+    frame_begin(f);
     beryl_status status = beryl_render(f->engine, chat, &text, &size, &f->error);
-    return hand(f, status, text, size);
+    return frame_hand(f, status, text, size);
 }
 
 uint32_t module_render_tokens(frame *f, const char *chat) {
     int32_t *tokens = NULL;
     size_t n = 0;
-    begin(f);
+    frame_begin(f);
     beryl_status status = beryl_render_tokens(f->engine, chat, &tokens, &n, &f->error);
-    return hand(f, status, tokens, n);
+    return frame_hand(f, status, tokens, n);
 }
 
 /* ---- sessions -------------------------------------------------------------------------------- */
@@ -445,9 +416,9 @@ uint32_t module_session_restore(frame *f, beryl_session *s, uint32_t source, dou
 
 uint32_t module_session_open(frame *f) {
     beryl_session *s = NULL;
-    begin(f);
+    frame_begin(f);
     beryl_status status = beryl_session_open(f->engine, NULL, &s, &f->error);
-    return give_thing(f, status, s);
+    return frame_give_thing(f, status, s);
 }
 
 void module_session_close(beryl_session *s) {
@@ -457,7 +428,7 @@ void module_session_close(beryl_session *s) {
 uint32_t module_session_tokens(frame *f, const beryl_session *s) {
     const int32_t *tokens;
     size_t n;
-    begin(f);
+    frame_begin(f);
     beryl_session_tokens(s, &tokens, &n);
     f->out = tokens;
     f->out_size = (uint32_t)n;
@@ -465,8 +436,8 @@ uint32_t module_session_tokens(frame *f, const beryl_session *s) {
 }
 
 uint32_t module_session_rewind(frame *f, beryl_session *s, uint32_t n) {
-    begin(f);
-    return ended(f, beryl_session_rewind(s, n, &f->error));
+    frame_begin(f);
+    return frame_ended(f, beryl_session_rewind(s, n, &f->error));
 }
 
 /* chat NULL: of tokens. */
@@ -475,7 +446,7 @@ static uint32_t answer(frame *f, beryl_session *s, const int32_t *tokens, uint32
     base_arena arena;
     base_json *o;
     beryl_task *task = NULL;
-    begin(f);
+    frame_begin(f);
     base_arena_init(&arena, &f->heap);
     beryl_status status = base_json_parse(&arena, options, strlen(options), &o, &f->error);
     if (status == BERYL_OK) {
@@ -484,7 +455,7 @@ static uint32_t answer(frame *f, beryl_session *s, const int32_t *tokens, uint32
                       : beryl_session_generate(s, tokens, n, &g, &task, &f->error);
     }
     base_arena_fini(&arena);
-    return give_thing(f, status, task);
+    return frame_give_thing(f, status, task);
 }
 
 uint32_t module_session_generate(frame *f, beryl_session *s, const int32_t *tokens, uint32_t n,
@@ -499,27 +470,27 @@ uint32_t module_session_chat(frame *f, beryl_session *s, const char *chat, const
 uint32_t module_session_logits(frame *f, beryl_session *s, const int32_t *tokens, uint32_t n,
                                uint32_t first, uint32_t piece, uint32_t key) {
     beryl_task *task = NULL;
-    begin(f);
+    frame_begin(f);
     beryl_status status = beryl_session_logits(s, tokens, n, first, piece, logits_each,
                                                (void *)(uintptr_t)key, &task, &f->error);
-    return give_thing(f, status, task);
+    return frame_give_thing(f, status, task);
 }
 
 uint32_t module_session_save(frame *f, beryl_session *s, uint32_t sink) {
     beryl_task *task = NULL;
     const beryl_sink to = {
         .user = (void *)(uintptr_t)sink, .write = sink_write, .close = sink_close};
-    begin(f);
+    frame_begin(f);
     beryl_status status = beryl_session_save_to(s, &to, &task, &f->error);
-    return give_thing(f, status, task);
+    return frame_give_thing(f, status, task);
 }
 
 uint32_t module_session_restore(frame *f, beryl_session *s, uint32_t source, double size) {
     beryl_task *task = NULL;
-    const beryl_source from = source_of(source, size);
-    begin(f);
+    const beryl_source from = module_source_of(source, size);
+    frame_begin(f);
     beryl_status status = beryl_session_restore_from(s, &from, &task, &f->error);
-    return give_thing(f, status, task);
+    return frame_give_thing(f, status, task);
 }
 
 /* ---- pictures and sound ---------------------------------------------------------------------- */
@@ -540,7 +511,7 @@ uint32_t module_media_open(frame *f, uint32_t form, const void *data, uint32_t a
                            uint32_t budget, uint32_t resized) {
     beryl_media *m = NULL;
     beryl_media_desc d = {.size = sizeof d, .kind = BERYL_SOUND};
-    begin(f);
+    frame_begin(f);
     if (form == MEDIA_PIXELS) {
         d.kind = BERYL_PICTURE;
         d.rgb = data;
@@ -557,21 +528,21 @@ uint32_t module_media_open(frame *f, uint32_t form, const void *data, uint32_t a
         d.file_size = a;
     }
     beryl_status status = beryl_media_open(f->engine, &d, &m, &f->error);
-    return give_thing(f, status, m);
+    return frame_give_thing(f, status, m);
 }
 
 uint32_t module_media_encode(frame *f, beryl_media *m) {
     beryl_task *task = NULL;
-    begin(f);
+    frame_begin(f);
     beryl_status status = beryl_media_encode(m, &task, &f->error);
-    return give_thing(f, status, task);
+    return frame_give_thing(f, status, task);
 }
 
 /* `out`: F32 [out_size, n_embd], 0 before it is encoded. */
 uint32_t module_media_soft(frame *f, const beryl_media *m) {
     const float *soft;
     size_t n;
-    begin(f);
+    frame_begin(f);
     beryl_media_soft(m, &soft, &n, NULL);
     f->out = soft;
     f->out_size = (uint32_t)n;
@@ -583,8 +554,8 @@ void module_media_close(beryl_media *m) {
 }
 
 uint32_t module_session_media(frame *f, beryl_session *s, beryl_media *const *media, uint32_t n) {
-    begin(f);
-    return ended(f, beryl_session_media(s, media, n, &f->error));
+    frame_begin(f);
+    return frame_ended(f, beryl_session_media(s, media, n, &f->error));
 }
 
 /* ---- tasks ----------------------------------------------------------------------------------- */
@@ -624,7 +595,7 @@ uint32_t module_task_step(frame *f, beryl_task *task) {
     f->first_token_s = r->first_token_s;
     f->decode_s = r->decode_s;
     f->error = *beryl_task_error(task);
-    return ended(f, status);
+    return frame_ended(f, status);
 }
 
 void module_task_cancel(beryl_task *task) {

@@ -1,8 +1,8 @@
 /*
- * vite.config.ts - builds the package into dist: index.js, worker.js, and beside them the module,
+ * vite.config.ts - builds the package into dist: index.js, worker.js, graph.js, and beside them the modules,
  * the default model; and the licences for the package.
  *
- * BERYL_WASM names the module; default: dist/beryl.wasm, where `make web` has put it.
+ * BERYL_WASM and BERYL_FULL_WASM name the modules; default: those in dist, where `make web` has put them.
  */
 import { copyFileSync, existsSync, readFileSync, writeFileSync } from "node:fs";
 import { fileURLToPath } from "node:url";
@@ -24,19 +24,21 @@ function leaveAddresses(): Plugin {
     };
 }
 
-/* dist is emptied first, so the module is read before and written again after. */
+/* dist is emptied first, so the modules are read before and written again after. */
 function addFiles(): Plugin {
-    let wasm: Uint8Array = new Uint8Array(0);
+    const modules = new Map<string, Uint8Array>();
     return {
         name: "beryl-files",
         apply: "build",
         buildStart() {
-            const from = process.env["BERYL_WASM"] ?? here("dist/beryl.wasm");
-            if (!existsSync(from)) this.error(`${from} is not there: run \`make web\`, or name the module in BERYL_WASM`);
-            wasm = readFileSync(from);
+            for (const [name, variable] of [["beryl.wasm", "BERYL_WASM"], ["beryl-full.wasm", "BERYL_FULL_WASM"]] as const) {
+                const from = process.env[variable] ?? here(`dist/${name}`);
+                if (!existsSync(from)) this.error(`${from} is not there: run \`make web\`, or name the module in ${variable}`);
+                modules.set(name, readFileSync(from));
+            }
         },
         writeBundle() {
-            writeFileSync(here("dist/beryl.wasm"), wasm);
+            for (const [name, bytes] of modules) writeFileSync(here(`dist/${name}`), bytes);
             copyFileSync(here("../../models/default.gguf"), here("dist/default.gguf"));
             for (const name of ["LICENSE", "THIRD_PARTY_NOTICES.md"]) copyFileSync(here(`../../${name}`), here(name));
         },
@@ -51,7 +53,14 @@ export default defineConfig({
         emptyOutDir: true,
         minify: true,
         sourcemap: true,
-        lib: { entry: { index: here("src/index.ts"), worker: here("src/worker.ts") }, formats: ["es"] },
-        rollupOptions: { output: { entryFileNames: "[name].js", chunkFileNames: "[name].js", minify: true } },
+        lib: { entry: { index: here("src/index.ts"), worker: here("src/worker.ts"), graph: here("src/graph/index.ts") }, formats: ["es"] },
+        rollupOptions: { output: {
+            entryFileNames: "[name].js", chunkFileNames: "[name].js", minify: true,
+            // As they are without the extras, which take from them, so that the default costs nothing for that.
+            codeSplitting: { groups: [
+                { name: "rpc", test: /noble|src\/(error|release|rpc|source\/(source|disk|pieces|http|store))\.ts/ },
+                { name: "host", test: /src\/(upload|gpu|status|ranges|wasi|engine|fit|queue|kept|pixels|host|module|source\/(blob|url|verify|index))\.ts/ },
+            ] },
+        } },
     },
 });

@@ -1,11 +1,14 @@
 # The browser package (app/web): the module by clang and lld, the rest by the package's own tools.
 #
-# The module is this same Makefile with another BUILD: the library's C for wasm32-wasi and app/web/module.c, linked as a
-# reactor. Its exports are what module.c and src/device/web name so; nothing else of the library is kept.
+# The modules are this same Makefile with other BUILDs: the library's C for wasm32-wasi and app/web/module.c, linked as a
+# reactor. Exports are what module.c and src/device/web name so; nothing else of the library is kept. The full module has
+# besides what src/base/build.h says, the exports of app/web/module_*.c, and the calls of beryl_graph.h as they are.
 
 WEB_BUILD := $(BUILD)/web
+WEB_FULL_BUILD := $(BUILD)/web-full
 WEB_CC := $(firstword $(CCACHE)) clang --target=wasm32-wasi
-WEB_MODULE := $(BUILD)/web/beryl.wasm
+WEB_MODULE := $(WEB_BUILD)/beryl.wasm
+WEB_FULL_MODULE := $(WEB_FULL_BUILD)/beryl-full.wasm
 # 256 KiB, below which 1 KiB lies that nothing uses: so Binaryen may take offsets into loads and stores (1 % of the module).
 WEB_STACK := 263168
 # Instructions that every browser with WebGPU has.
@@ -21,12 +24,20 @@ $(BUILD)/app/web/libc.o: CFLAGS += -fno-lto -fno-builtin
 # What every kernel of a page's plans goes through, many times: fast rather than small.
 WEB_FAST := $(addprefix $(BUILD)/src/,base/memory.o ir/pass/cse.o)
 $(if $(filter -Oz,$(OPT)),$(eval $(WEB_FAST): CFLAGS += -O2))
-WEB_OBJ := $(WASM_OBJ) $(patsubst %.c,$(BUILD)/%.o,$(wildcard app/web/*.c))
+WEB_OBJ := $(WASM_OBJ) $(BUILD)/app/web/libc.o $(BUILD)/app/web/module.o
+WEB_LINK = $(CC) $(filter-out -O%,$(OPT)) $(LDFLAGS) -mexec-model=reactor -Wl,--gc-sections,--strip-all,--stack-first,-z,stack-size=$(WEB_STACK) -o $@ $^
 $(BUILD)/beryl.wasm: $(WEB_OBJ)
 	$(call say,LD,$@)
-	$(Q)$(CC) $(filter-out -O%,$(OPT)) $(LDFLAGS) -mexec-model=reactor -Wl,--gc-sections,--strip-all,--stack-first,-z,stack-size=$(WEB_STACK) -o $@ $^
+	$(Q)$(WEB_LINK)
 	$(if $(WASM_OPT),$(Q)$(WASM_OPT) -Oz --converge $(WASM_MAY) -o $@ $@)
 	$(if $(WASM_OPT),$(Q)$(WASM_OPT) -Oz --flatten --rereloop -Oz -Oz $(WASM_MAY) -o $@ $@)
+
+# Fetched by those who ask for it, so one pass of Binaryen is enough: half a minute less for 2 %.
+WEB_GRAPH_CALLS = $(sort $(shell grep -ohE 'beryl_graph_[a-z0-9_]+' include/beryl_graph.h))
+$(BUILD)/beryl-full.wasm: $(WEB_OBJ) $(patsubst %.c,$(BUILD)/%.o,$(wildcard app/web/module_*.c))
+	$(call say,LD,$@)
+	$(Q)$(WEB_LINK) $(WEB_GRAPH_CALLS:%=-Wl,--export-if-defined=%)
+	$(if $(WASM_OPT),$(Q)$(WASM_OPT) -Oz $(WASM_MAY) -o $@ $@)
 
 # bench/texts_bench.c as a module, for `npm run bench:texts`.
 TEXTS_OBJ := $(patsubst %.c,$(BUILD)/%.o,bench/texts_bench.c tests/shape_make.c tests/gguf_make.c app/web/libc.c)
@@ -70,4 +81,6 @@ web-texts-bench:
 # -Oz, since the module is fetched before anything else happens; what is hot runs on the GPU.
 web-module:
 	@$(MAKE) $(PARALLEL) BUILD=$(WEB_BUILD) CC='$(WEB_CC)' PIC= OPT='$(WEB_OPT)' LDFLAGS='-Wl,--lto-O2' $(WEB_MODULE)
-	@mkdir -p app/web/dist && cmp -s $(WEB_MODULE) app/web/dist/beryl.wasm || cp $(WEB_MODULE) app/web/dist/beryl.wasm
+	@$(MAKE) $(PARALLEL) BUILD=$(WEB_FULL_BUILD) CC='$(WEB_CC)' PIC= OPT='$(WEB_OPT) -DBERYL_MODULE_FULL' LDFLAGS='-Wl,--lto-O2' $(WEB_FULL_MODULE)
+	@mkdir -p app/web/dist; for module in $(WEB_MODULE) $(WEB_FULL_MODULE); do \
+	    cmp -s $$module app/web/dist/$${module##*/} || cp $$module app/web/dist/; done

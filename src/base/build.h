@@ -1,7 +1,8 @@
-/* build.h - what a build contains: everything, but for the module of the browser package, which
- * leaves out what no page can use. The one place that asks which build it is; code asks these
- * constants by plain conditions, so that every compiler sees all of it, and what they rule out is
- * not linked. */
+/* build.h - what a build contains: everything, but for the modules of the browser package. Both
+ * leave out what no page can use; the default one leaves out too what few pages use, which the full
+ * one has (BERYL_MODULE_FULL, set by app/web/web.mk). The one place that asks which build it is;
+ * code asks these constants by plain conditions, so that every compiler sees all of it, and what
+ * they rule out is not linked. */
 #ifndef BASE_BUILD_H
 #define BASE_BUILD_H
 
@@ -11,6 +12,11 @@ enum {
 #else
     BUILD_IS_MODULE = 0,
 #endif
+#ifdef BERYL_MODULE_FULL
+    BUILD_IS_SMALL = 0,
+#else
+    BUILD_IS_SMALL = BUILD_IS_MODULE,
+#endif
     /* Generators of CUDA C, HIP C, OpenCL C and C, with what is of use to their texts alone:
      * matrix units, wide vectors. Without: of WGSL. */
     BUILD_HAS_C_TEXTS = !BUILD_IS_MODULE,
@@ -19,12 +25,11 @@ enum {
     /* Files of pictures, videos, and what conversations hold themselves. Without: browsers decode
      * them, and the package gives pixels and samples. */
     BUILD_HAS_MEDIA_FILES = !BUILD_IS_MODULE,
-    /* Adapters: the package opens none yet. */
-    BUILD_HAS_ADAPTERS = !BUILD_IS_MODULE,
-    /* Training of adapters: likewise. */
+    BUILD_HAS_ADAPTERS = !BUILD_IS_SMALL,
+    /* Training of adapters. */
     BUILD_HAS_TRAINING = BUILD_HAS_ADAPTERS,
     /* ONNX files. */
-    BUILD_HAS_ONNX = !BUILD_IS_MODULE
+    BUILD_HAS_ONNX = !BUILD_IS_SMALL
 };
 
 #endif

@@ -135,6 +135,7 @@ static void pool_drop(beryl_engine *e) {
     base_heap_give(&e->heap, l->row, l->row_size);
     base_heap_give(&e->heap, l->graph.pairs, pair_count(e) * sizeof *l->graph.pairs);
     l->places.count = 0;
+    l->uploading = false;
     l->row = NULL;
     l->graph.pairs = NULL;
     l->made = false;
@@ -220,17 +221,23 @@ static beryl_status pool_add(beryl_engine *e, beryl_error *error) {
     return store_extend(&e->store, &l->mark, e->options.memory, error);
 }
 
+beryl_status engine_lora_upload(beryl_engine *e, beryl_error *error) {
+    beryl_status status;
+    while ((status = store_upload_step(&e->store, error)) == BERYL_EVENT) {}
+    e->lora.uploading = status == BERYL_PENDING;
+    return status;
+}
+
+/* In the module what the device has no room for yet goes before the next run. */
 static beryl_status pool_upload(beryl_engine *e, beryl_error *error) {
     beryl_status status;
-    while ((status = store_upload_step(&e->store, error)) == BERYL_EVENT ||
-           status == BERYL_PENDING) {
+    while ((status = engine_lora_upload(e, error)) == BERYL_PENDING && !BUILD_IS_MODULE) {
         device_ticket done;
-        if (status == BERYL_EVENT || !e->device) continue;
-        status = device_poll(e->device, &done, error);
+        status = e->device ? device_poll(e->device, &done, error) : BERYL_OK;
         if (status != BERYL_OK) return status;
         base_sleep(1e-4);
     }
-    return status;
+    return status == BERYL_PENDING ? BERYL_OK : status;
 }
 
 static beryl_status pool_make(beryl_engine *e, beryl_error *error) {
@@ -416,12 +423,61 @@ beryl_status beryl_adapter_open(beryl_engine *e, const beryl_adapter_options *op
     if (!a) return base_fail(error, BERYL_NO_MEMORY, "out of host memory");
     a->engine = e;
     a->users = 1;
-    beryl_status status = adapter_read(a, &o, error);
-    if (status == BERYL_OK) status = engine_drain(e, error);
+    beryl_status status = engine_drain(e, error);
+    if (status == BERYL_OK) status = adapter_read(a, &o, error);
     if (status == BERYL_OK) status = pool_take(e, a, error);
     if (status == BERYL_OK) *out = a;
     else adapter_free(a);
     return status;
+}
+
+/* What the caches hold was computed under others. */
+static void forget(beryl_session *s) {
+    s->n_fed = s->highest = s->saved_at = 0;
+}
+
+beryl_status engine_adapter_make(beryl_engine *e, format_lora *lora, beryl_adapter **out,
+                                 beryl_error *error) {
+    beryl_adapter *a = base_heap_take(&e->heap, sizeof *a);
+    *out = NULL;
+    if (!a) {
+        format_lora_fini(lora);
+        return base_fail(error, BERYL_NO_MEMORY, "out of host memory");
+    }
+    a->engine = e;
+    a->users = 1;
+    a->lora = *lora;
+    beryl_status status = adapter_check(a, error);
+    if (status == BERYL_OK) status = pool_take(e, a, error);
+    if (status == BERYL_OK) *out = a;
+    else adapter_free(a);
+    return status;
+}
+
+const format_lora *engine_adapter_lora(const beryl_adapter *a) {
+    return &a->lora;
+}
+
+static bool has_adapter(const beryl_session *s, const beryl_adapter *a) {
+    bool has = false;
+    for (size_t i = 0; s && i < s->adapters.count; i++) has |= s->adapters.data[i].adapter == a;
+    return has;
+}
+
+beryl_status engine_adapter_changed(beryl_adapter *a, beryl_error *error) {
+    beryl_engine *e = a->engine;
+    for (uint32_t i = 0; i < e->options.sessions; i++)
+        if (has_adapter(e->sessions[i], a) && e->sessions[i]->task)
+            return base_fail(error, BERYL_MISUSE, "a session that has the adapter has a task");
+    for (uint32_t i = 0; i < e->options.sessions; i++)
+        if (has_adapter(e->sessions[i], a)) forget(e->sessions[i]);
+    a->hash = 0;
+    return BERYL_OK;
+}
+
+beryl_status engine_adapter_upload(beryl_adapter *a, beryl_error *error) {
+    store_upload_again(&a->engine->store, a->engine->lora.mark.tensor);
+    return pool_upload(a->engine, error);
 }
 
 void beryl_adapter_close(beryl_adapter *a) {
@@ -502,8 +558,7 @@ beryl_status beryl_session_adapters(beryl_session *s, beryl_adapter *const *adap
     s->adapters = old;
     session_adapters_clear(s);
     s->adapters = new;
-    /* what the caches hold was computed under others */
-    s->n_fed = s->highest = s->saved_at = 0;
+    forget(s);
     return BERYL_OK;
 }
 
@@ -513,11 +568,22 @@ void session_adapters_clear(beryl_session *s) {
     base_vec_fini(&s->engine->heap, &s->adapters);
 }
 
+/* Of the file; of one that has none, of its values. */
+static uint64_t hash_of(const beryl_adapter *a) {
+    uint64_t hash = base_hash(a->data, a->size, a->lora.n_part);
+    for (size_t i = 0; !a->data && i < a->lora.n_part; i++) {
+        const format_lora_part *p = &a->lora.parts[i];
+        hash = base_hash(p->a.data, (size_t)p->rank * p->in * sizeof(float), hash);
+        hash = base_hash(p->b.data, (size_t)p->rank * p->out * sizeof(float), hash);
+    }
+    return hash;
+}
+
 uint64_t session_adapters_hash(const beryl_session *s) {
     uint64_t hash = 0;
     for (size_t i = 0; BUILD_HAS_ADAPTERS && i < s->adapters.count; i++) {
         beryl_adapter *a = s->adapters.data[i].adapter;
-        if (!a->hash) a->hash = base_hash(a->data, a->size, a->lora.n_part) | 1;
+        if (!a->hash) a->hash = hash_of(a) | 1;
         const float scale = s->adapters.data[i].scale * a->factor;
         hash = base_hash(&scale, sizeof scale, hash ^ a->hash);
     }

@@ -110,7 +110,8 @@ typedef struct engine_towers engine_towers; /* towers.h */
 
 typedef struct engine_lora { /* adapters.c */
     base_vec(beryl_adapter *) open;
-    bool made; /* there is a pool, and all below: */
+    bool uploading; /* the pool's bytes are on their way: nothing runs before */
+    bool made;      /* there is a pool, and all below: */
     uint32_t rank;
     base_type type;
     store_mark mark;           /* the pool's tensors: scales, then A and B of the pairs */
@@ -286,6 +287,18 @@ void engine_towers_close(beryl_engine *e);
 beryl_source engine_lora_source(beryl_engine *engine);
 /* What the slot's session takes of each rank, to the device, in order with runs. */
 beryl_status engine_lora_scales(beryl_engine *engine, uint32_t slot, beryl_error *error);
+/* The rest of the pool's bytes to the device. PENDING: step again. */
+beryl_status engine_lora_upload(beryl_engine *engine, beryl_error *error);
+/* An adapter whose values the caller changes, in memory of the adapter; takes over `lora`, after a
+ * failure too. Nothing runs. */
+beryl_status engine_adapter_make(beryl_engine *engine, format_lora *lora, beryl_adapter **adapter,
+                                 beryl_error *error);
+/* Its values become others: sessions that have it hold nothing any more. MISUSE: one of them has a
+ * task. Then, once they are: to the device. Nothing runs. */
+beryl_status engine_adapter_changed(beryl_adapter *adapter, beryl_error *error);
+beryl_status engine_adapter_upload(beryl_adapter *adapter, beryl_error *error);
+/* Its parts, as they were read. */
+const format_lora *engine_adapter_lora(const beryl_adapter *adapter);
 /* No session is open. Adapters that are still open end with their engine. */
 void engine_lora_close(beryl_engine *engine);
 /* The file of an adapter at a path, and PEFT's configuration where that is beside it: each given

@@ -440,6 +440,10 @@ beryl_status beryl_graph_read(beryl_graph *g, beryl_value output, void *data, si
     return status;
 }
 
+uint32_t beryl_graph_extent_value(const beryl_graph *g, uint32_t extent) {
+    return g && extent <= g->g->n_extent ? g->extents[extent] : 0;
+}
+
 /* ---- in one call ----------------------------------------------------------------------------- */
 
 #ifdef __wasm__

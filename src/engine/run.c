@@ -556,6 +556,8 @@ beryl_status engine_pump(beryl_engine *e, beryl_error *error) {
     }
     beryl_status status = finish_done(e, &moved, &e->failure);
     uint32_t most = e->device ? e->depth.depth : 1;
+    if (BUILD_HAS_ADAPTERS && status == BERYL_OK && e->lora.uploading)
+        status = engine_lora_upload(e, &e->failure);
     while (status == BERYL_OK && e->n_flight < most) {
         status = submit_next(e, &e->failure);
         moved |= status == BERYL_OK;
@@ -579,8 +581,9 @@ beryl_status engine_drain(beryl_engine *e, beryl_error *error) {
     beryl_status status = BERYL_OK;
     e->holding = true;
     while ((status == BERYL_OK || status == BERYL_PENDING) &&
-           (e->n_flight || e->step.n_row || next_prompt(e))) {
+           (e->n_flight || e->step.n_row || next_prompt(e) || e->lora.uploading)) {
         status = engine_pump(e, error);
+        if (status == BERYL_PENDING && BUILD_IS_MODULE) break; /* nothing ends while C runs */
         if (status == BERYL_PENDING) status = engine_sleep(e, error);
     }
     e->holding = false;

@@ -29,7 +29,7 @@ static bool recompute_find(const char *name, graph_recompute_choice *choice) {
 static beryl_status resolve(beryl_train *t, const beryl_train_options *given, beryl_error *error) {
     beryl_train_options *o = &t->options;
     memcpy(o, given, given->size < sizeof *o ? given->size : sizeof *o);
-    if (!o->data) return base_fail(error, BERYL_MISUSE, "training needs data");
+    if (!o->data && !o->data_size) return base_fail(error, BERYL_MISUSE, "training needs data");
     if (!o->rank) o->rank = 16;
     if (o->alpha == 0) o->alpha = 2 * (float)o->rank;
     if (!o->targets) o->targets = "q,k,v,o,gate,up,down";
@@ -64,15 +64,17 @@ static beryl_status resolve(beryl_train *t, const beryl_train_options *given, be
     return BERYL_OK;
 }
 
-static beryl_status read_data(beryl_train *t, const char *path, train_data *to,
-                              beryl_error *error) {
+/* Of a file, or of a text in memory: size 0: there is none. */
+static beryl_status read_data(beryl_train *t, const char *path, const char *text, size_t size,
+                              train_data *to, beryl_error *error) {
     beryl_engine *e = t->engine;
-    beryl_source source = {0};
-    beryl_status status = base_source_open_file(&e->heap, path, &source, error);
+    beryl_source source = base_source_of_memory(text, size);
+    beryl_status status = size ? BERYL_OK : base_source_open_file(&e->heap, path, &source, error);
     if (status != BERYL_OK) return status;
+    const char *name = size ? "the data" : path;
     const train_data_desc desc = {.heap = &e->heap,
                                   .source = &source,
-                                  .name = path,
+                                  .name = name,
                                   .tokenizer = e->tokenizer,
                                   .style = e->style,
                                   .context = t->options.context};
@@ -81,7 +83,7 @@ static beryl_status read_data(beryl_train *t, const char *path, train_data *to,
     for (uint32_t i = 0; status == BERYL_OK && i < to->n; i++)
         if (to->rows[i].picture)
             status = base_fail(error, BERYL_UNSUPPORTED,
-                               "%.200s, line %u: pictures are not trained", path, to->rows[i].line);
+                               "%.200s, line %u: pictures are not trained", name, to->rows[i].line);
     return status;
 }
 
@@ -89,6 +91,9 @@ static beryl_status read_order(beryl_train *t, beryl_error *error) {
     const beryl_train_options *o = &t->options;
     base_heap *heap = &t->engine->heap;
     const uint32_t n = t->data.n;
+    if (o->order_size)
+        return train_order_read(&t->arena, o->order_text, o->order_size, n, o->epochs, &t->order,
+                                error);
     if (!o->order) {
         t->order = base_arena_take(&t->arena, (size_t)n * o->epochs, sizeof *t->order);
         if (!t->order) return base_fail(error, BERYL_NO_MEMORY, "out of host memory");
@@ -181,6 +186,10 @@ static beryl_status open_exec(beryl_train *t, graph *g, graph_recompute_choice r
     beryl_error why = {0};
     beryl_status status = graph_exec_open(g, &e->store, &how, out, &why);
     if (status == BERYL_OK && e->device) status = device_settle(e->device, &why);
+    if (status == BERYL_PENDING) { /* told before the first step */
+        t->unsettled++;
+        status = BERYL_OK;
+    }
     const uint64_t held = bytes_held(e), most = e->options.memory;
     if (status == BERYL_NO_DEVICE_MEMORY || (status == BERYL_OK && most && held > most))
         return base_fail(
@@ -238,12 +247,14 @@ static void tell_ways(beryl_train *t) {
 static beryl_status open_all(beryl_train *t, const beryl_train_options *given, beryl_error *error) {
     beryl_engine *e = t->engine;
     const uint64_t before = bytes_held(e);
+    const beryl_train_options *o = &t->options;
     beryl_status status = resolve(t, given, error);
-    if (status == BERYL_OK) status = read_data(t, t->options.data, &t->data, error);
-    if (status == BERYL_OK && t->options.valid)
-        status = read_data(t, t->options.valid, &t->valid, error);
-    if (status == BERYL_OK) status = plan_steps(t, error);
     if (status == BERYL_OK) status = engine_drain(e, error);
+    if (status == BERYL_OK)
+        status = read_data(t, o->data, o->data_text, o->data_size, &t->data, error);
+    if (status == BERYL_OK && (o->valid || o->valid_size))
+        status = read_data(t, o->valid, o->valid_text, o->valid_size, &t->valid, error);
+    if (status == BERYL_OK) status = plan_steps(t, error);
     if (status == BERYL_OK) status = train_adapter_make(t, error);
     if (status == BERYL_OK && t->options.resume) status = train_resume(t, t->options.resume, error);
     if (status == BERYL_OK)
@@ -288,6 +299,7 @@ void beryl_train_close(beryl_train *t) {
     graph_exec_close(t->update_exec);
     graph_close(t->update.g);
     if (t->extended) store_cut(&e->store, &t->mark);
+    beryl_adapter_close(t->live);
     train_data_free(&t->data);
     train_data_free(&t->valid);
     base_arena_fini(&t->arena);
@@ -431,6 +443,10 @@ static beryl_status take_losses(work *w, beryl_error *error) {
 static beryl_status compile(work *w, beryl_error *error) {
     beryl_train *t = w->train;
     beryl_status status = BERYL_OK;
+    for (; t->unsettled; t->unsettled--) {
+        status = device_settle(t->engine->device, error);
+        if (status != BERYL_OK) return status;
+    }
     if (!w->measures) {
         status = graph_exec_ready(t->learn.exec, error);
         return status == BERYL_OK ? graph_exec_ready(t->update_exec, error) : status;

@@ -1,6 +1,7 @@
 /* train.h - the inside of a training, shared by train.c (data, passes, steps, tasks),
- * train_adapter.c (what is trained: matrices, their first values, files of them) and
- * train_checkpoint.c (a training to a file and on from it). */
+ * train_adapter.c (what is trained: matrices, their first values, files of them), train_out.c
+ * (what is trained on its way out: to sinks, to sessions) and train_checkpoint.c (a training to a
+ * file and on from it). */
 #ifndef ENGINE_TRAIN_H
 #define ENGINE_TRAIN_H
 
@@ -29,6 +30,8 @@ struct beryl_train {
     train_adapter adapter; /* in the arena */
     store_mark mark;       /* its states */
     bool extended;
+    uint32_t unsettled;  /* how often the device is still to be asked whether there was room */
+    beryl_adapter *live; /* for sessions; NULL: none (train_out.c) */
     uint32_t n_token, n_output;       /* bounds of a pass */
     graph_recompute_choice recompute; /* of layers */
     train_run learn, judge;           /* judge: losses alone, made when first asked for */
@@ -42,6 +45,10 @@ struct beryl_train {
 /* Which matrices there are and their shapes, from options or from the adapter `init`; adds their
  * states to the store and makes them. */
 beryl_status train_adapter_make(beryl_train *train, beryl_error *error);
+/* The matrix's values, its half of a part: A first. */
+void train_part_set(format_lora_part *part, const train_matrix *matrix, const float *values);
+/* An adapter for sessions, before the training's own states are in the store. */
+beryl_status train_live_make(beryl_train *train, beryl_error *error);
 /* One of a matrix's states as a whole; sleeps. */
 beryl_status train_state_get(beryl_train *train, uint32_t state, float *out, beryl_error *error);
 beryl_status train_state_put(beryl_train *train, uint32_t state, const float *from, uint64_t n,

@@ -253,9 +253,8 @@ static beryl_status make_from(beryl_train *t, const format_lora *from, beryl_err
     for (size_t i = 0; from && status == BERYL_OK && i < from->n_part; i++)
         status = is_of_experts(from->parts[i].target)
                      ? base_fail(error, BERYL_UNSUPPORTED,
-                                 "'%s': adapters of experts are not "
-                                 "trained",
-                                 t->options.init)
+                                 "'%.200s': adapters of experts are not trained",
+                                 t->options.init ? t->options.init : "adapter")
                      : add_part(t, &from->parts[i], &list, error);
     if (!from) status = add_targets(t, &list, error);
     if (status == BERYL_OK && !list.count)
@@ -266,11 +265,14 @@ static beryl_status make_from(beryl_train *t, const format_lora *from, beryl_err
         status = base_fail(error, BERYL_NO_MEMORY, "out of host memory");
     if (status == BERYL_OK) memcpy(t->adapter.matrices, list.data, list.count * sizeof *list.data);
     base_vec_fini(&t->engine->heap, &list);
+    if (status == BERYL_OK && t->options.live) status = train_live_make(t, error);
     if (status == BERYL_OK) status = lay_out(t, error);
     return status == BERYL_OK ? fill_all(t, from, error) : status;
 }
 
 beryl_status train_adapter_make(beryl_train *t, beryl_error *error) {
+    const beryl_adapter *given = t->options.from;
+    if (given) return make_from(t, engine_adapter_lora(given), error);
     if (!t->options.init) return make_from(t, NULL, error);
     base_heap *heap = &t->engine->heap;
     engine_adapter_file file;
@@ -303,6 +305,25 @@ beryl_status train_state_get(beryl_train *t, uint32_t state, float *out, beryl_e
 
 /* ---- files ----------------------------------------------------------------------------------- */
 
+void train_part_set(format_lora_part *p, const train_matrix *m, const float *values) {
+    if (!m->is_b)
+        *p = (format_lora_part){.target = m->target,
+                                .layer = m->layer,
+                                .n_expert = 1,
+                                .rank = m->rank,
+                                .in = m->in,
+                                .out = m->out,
+                                .factor = m->factor};
+    const bool by_rank = !m->is_b && m->target != LORA_EMBED;
+    const uint64_t n = (uint64_t)m->dim[0] * m->dim[1];
+    format_lora_half *half = m->is_b ? &p->b : &p->a;
+    *half = (format_lora_half){.type = TYPE_F32,
+                               .data = (const uint8_t *)values,
+                               .n_dim = 2,
+                               .dim = {m->dim[0], m->dim[1]},
+                               .stride = {n, by_rank ? m->in : 1, by_rank ? 1 : m->rank}};
+}
+
 /* The states `which` of all matrices as an adapter's file. */
 static beryl_status write_file(beryl_train *t, bool gradients, format_lora_form form,
                                const char *path, beryl_error *error) {
@@ -320,23 +341,8 @@ static beryl_status write_file(beryl_train *t, bool gradients, format_lora_form 
         float *values = base_arena_take(&arena, n, sizeof *values);
         if (!values) status = base_fail(error, BERYL_NO_MEMORY, "out of host memory");
         if (values) status = train_state_get(t, gradients ? m->gradient : m->value, values, error);
-        format_lora_part *p = &lora.parts[i / 2];
-        if (!m->is_b)
-            *p = (format_lora_part){.target = m->target,
-                                    .layer = m->layer,
-                                    .n_expert = 1,
-                                    .rank = m->rank,
-                                    .in = m->in,
-                                    .out = m->out,
-                                    .factor = m->factor};
+        train_part_set(&lora.parts[i / 2], m, values);
         if (m->rank > lora.rank) lora.rank = m->rank;
-        const bool by_rank = !m->is_b && m->target != LORA_EMBED;
-        format_lora_half *half = m->is_b ? &p->b : &p->a;
-        *half = (format_lora_half){.type = TYPE_F32,
-                                   .data = (const uint8_t *)values,
-                                   .n_dim = 2,
-                                   .dim = {m->dim[0], m->dim[1]},
-                                   .stride = {n, by_rank ? m->in : 1, by_rank ? 1 : m->rank}};
     }
     const format_lora_write_desc desc = {.lora = &lora, .form = form, .type = TYPE_F32};
     if (status == BERYL_OK) status = format_lora_write(heap, &desc, path, error);

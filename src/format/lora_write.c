@@ -345,9 +345,18 @@ static void write_config(writing *w, base_text *to) {
                         " \"use_rslora\": false\n}\n");
 }
 
+static beryl_status write_form(writing *w, format_out *out) {
+    const base_view metadata[1][2] = {{BASE_VIEW("format"), BASE_VIEW("pt")}};
+    switch (w->desc->form) {
+    case LORA_FORM_PEFT: return write_safetensors(w, metadata, 1, out);
+    case LORA_FORM_GGUF: return write_gguf(w, out);
+    case LORA_FORM_RULLAMA: return write_rullama(w, out);
+    }
+    return BERYL_MISUSE;
+}
+
 /* Both files are complete before either has its name. */
 static beryl_status write_peft(writing *w, base_heap *heap, const char *path) {
-    const base_view metadata[1][2] = {{BASE_VIEW("format"), BASE_VIEW("pt")}};
     const char *model = base_arena_print(&w->arena, "%s/adapter_model.safetensors", path),
                *config = base_arena_print(&w->arena, "%s/adapter_config.json", path);
     format_out out;
@@ -358,37 +367,70 @@ static beryl_status write_peft(writing *w, base_heap *heap, const char *path) {
     if (status) return status;
     base_text_init(&text, heap);
     write_config(w, &text);
-    status = text.failed ? no_memory(w) : write_safetensors(w, metadata, 1, &out);
+    status = text.failed ? no_memory(w) : write_form(w, &out);
     status = format_out_close(&out, status, w->error);
     if (!status) status = base_file_write(config, text.data, text.size, w->error);
     base_text_fini(&text);
     return status;
 }
 
+/* What is written where, before anything is. */
+static beryl_status prepare(writing *w, base_heap *heap, const format_lora_write_desc *desc,
+                            beryl_error *error) {
+    const format_lora *l = desc->lora;
+    *w = (writing){.desc = desc, .error = error};
+    base_arena_init(&w->arena, heap);
+    if (!l->n_part) return base_fail(error, BERYL_BAD_INPUT, "an adapter without parts");
+    w->tensors = base_arena_take(&w->arena, 2 * l->n_part, sizeof *w->tensors);
+    if (!w->tensors) return no_memory(w);
+    choose(w);
+    beryl_status status = BERYL_OK;
+    for (size_t i = 0; !status && i < l->n_part; i++) {
+        status = check_part(w, &l->parts[i]);
+        if (!status) status = add_tensor(w, &l->parts[i], false);
+        if (!status) status = add_tensor(w, &l->parts[i], true);
+    }
+    return status;
+}
+
 beryl_status format_lora_write(base_heap *heap, const format_lora_write_desc *desc,
                                const char *path, beryl_error *error) {
-    writing w = {.desc = desc, .error = error};
-    const format_lora *l = desc->lora;
-    if (!l->n_part) return base_fail(error, BERYL_BAD_INPUT, "an adapter without parts");
-    base_arena_init(&w.arena, heap);
-    w.tensors = base_arena_take(&w.arena, 2 * l->n_part, sizeof *w.tensors);
-    beryl_status status = w.tensors ? BERYL_OK : no_memory(&w);
-    choose(&w);
-    for (size_t i = 0; !status && i < l->n_part; i++) {
-        status = check_part(&w, &l->parts[i]);
-        if (!status) status = add_tensor(&w, &l->parts[i], false);
-        if (!status) status = add_tensor(&w, &l->parts[i], true);
-    }
+    writing w;
+    format_out out;
+    beryl_status status = prepare(&w, heap, desc, error);
     if (!status && desc->form == LORA_FORM_PEFT) {
         status = write_peft(&w, heap, path);
     } else if (!status) {
-        format_out out;
         status = format_out_open(&out, heap, path, error);
-        if (!status) {
-            status = desc->form == LORA_FORM_GGUF ? write_gguf(&w, &out) : write_rullama(&w, &out);
-            status = format_out_close(&out, status, error);
-        }
+        if (!status) status = format_out_close(&out, write_form(&w, &out), error);
     }
+    base_arena_fini(&w.arena);
+    return status;
+}
+
+static void leave(const beryl_sink *sink) {
+    if (sink->close) sink->close(sink->user, false);
+}
+
+beryl_status format_lora_write_to(base_heap *heap, const format_lora_write_desc *desc,
+                                  const beryl_sink *file, const beryl_sink *config,
+                                  beryl_error *error) {
+    writing w;
+    format_out out;
+    base_text text;
+    base_text_init(&text, heap);
+    beryl_status status = prepare(&w, heap, desc, error);
+    if (!status && config) write_config(&w, &text);
+    if (text.failed) status = no_memory(&w);
+    if (status) leave(file);
+    else if (!(status = format_out_begin(&out, heap, file, error)))
+        status = format_out_close(&out, write_form(&w, &out), error);
+    if (config && status) leave(config);
+    else if (config && !(status = format_out_begin(&out, heap, config, error))) {
+        format_out_add(&out, text.data, text.size);
+        status = format_out_close(&out, BERYL_OK, error);
+    }
+    base_text_fini(&text);
     base_arena_fini(&w.arena);
     return status;
 }

@@ -23,5 +23,10 @@ typedef struct format_lora_write_desc {
  * adapter_model.safetensors; else the file. Files get their names only once they are whole. */
 beryl_status format_lora_write(base_heap *heap, const format_lora_write_desc *desc,
                                const char *path, beryl_error *error);
+/* The same to sinks, owned, which take everything at once. config: of PEFT's form alone, where
+ * adapter_config.json goes; else NULL. */
+beryl_status format_lora_write_to(base_heap *heap, const format_lora_write_desc *desc,
+                                  const beryl_sink *file, const beryl_sink *config,
+                                  beryl_error *error);
 
 #endif

@@ -22,9 +22,19 @@ beryl_status format_out_open(format_out *out, base_heap *heap, const char *path,
     return status;
 }
 
+beryl_status format_out_begin(format_out *out, base_heap *heap, const beryl_sink *sink,
+                              beryl_error *error) {
+    *out = (format_out){.heap = heap, .sink = *sink};
+    out->buffer = base_heap_resize(heap, NULL, 0, BUFFER);
+    if (out->buffer) return BERYL_OK;
+    if (sink->close) sink->close(sink->user, false);
+    return base_fail(error, BERYL_NO_MEMORY, "out of host memory");
+}
+
 static void flush(format_out *out) {
     if (out->used && !out->status)
         out->status = out->sink.write(out->sink.user, out->buffer, out->used);
+    if (out->status == BERYL_PENDING) out->status = BERYL_IO;
     out->used = 0;
 }
 
@@ -47,7 +57,8 @@ void format_out_pad(format_out *out, uint64_t alignment) {
 
 beryl_status format_out_close(format_out *out, beryl_status status, beryl_error *error) {
     if (!status) flush(out);
-    const beryl_status closed = out->sink.close(out->sink.user, !status && !out->status);
+    const bool whole = !status && !out->status;
+    const beryl_status closed = out->sink.close ? out->sink.close(out->sink.user, whole) : BERYL_OK;
     base_heap_give(out->heap, out->buffer, BUFFER);
     if (status) return status;
     if (!out->status) out->status = closed;

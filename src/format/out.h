@@ -1,6 +1,6 @@
-/* out.h - a file that is being written: gathered into pieces, little-endian numbers, and the first
- * failure kept, so that a writer checks once, at the end. The file has its name only once it is
- * whole (base_sink_open_file). */
+/* out.h - a file or a sink that is being written: gathered into pieces, little-endian numbers, and
+ * the first failure kept, so that a writer checks once, at the end. A file has its name only once
+ * it is whole (base_sink_open_file). */
 #ifndef FORMAT_OUT_H
 #define FORMAT_OUT_H
 
@@ -19,6 +19,10 @@ typedef struct format_out { /* not moved while it is open */
 
 beryl_status format_out_open(format_out *out, base_heap *heap, const char *path,
                              beryl_error *error);
+/* To a sink, which is owned from here on, after a failure too. It takes everything at once: PENDING
+ * is a failure. */
+beryl_status format_out_begin(format_out *out, base_heap *heap, const beryl_sink *sink,
+                              beryl_error *error);
 void format_out_add(format_out *out, const void *data, size_t size);
 /* Zeros up to a multiple of `alignment`. */
 void format_out_pad(format_out *out, uint64_t alignment);

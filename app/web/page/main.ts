@@ -9,6 +9,7 @@ import { Runtime, type Choice } from "./runtime";
 import { settingsOpen } from "./settings";
 import { Conversations, newId, openRead, openWrite, settingsRead, settingsWrite, type Attachment, type Conversation, type Message, type Settings } from "./store";
 import { Thread, figuresText } from "./thread";
+import type { Tune } from "./tune";
 
 const STARTERS = ["Tell me a very short story.", "A story about a red lantern.", "Who lives in the village?"];
 
@@ -47,6 +48,7 @@ const page = {
     status: byId("status", "p"),
     models: byId("models", "dialog"),
     settings: byId("settings", "dialog"),
+    tune: byId("tune", "dialog"),
 };
 
 /* The page itself opens without a net from its next visit on. */
@@ -65,6 +67,7 @@ class App {
     #current = this.#conversations.make();
     #before = openRead(); // what this tab showed before it was loaded anew
     #answering: { controller: AbortController; answer: Message } | null = null;
+    #tuning: Promise<Tune> | null = null;
 
     /** All is wired before anything is waited for: what is asked meanwhile is shown, and answered when it can be. */
     constructor() {
@@ -354,7 +357,8 @@ class App {
         for (const close of [page.sideClose, page.scrim]) close.addEventListener("click", () => this.#side(false));
         matchMedia("(max-width: 760px)").addEventListener("change", () => this.#side(false));
         byId("loading-stop", "button").addEventListener("click", () => this.#runtime.cancel());
-        byId("settings-open", "button").addEventListener("click", () => settingsOpen(page.settings, this.#settings, this.#own(), (key) => this.#settingChanged(key)));
+        byId("settings-open", "button").addEventListener("click", () => void this.#openSettings());
+        byId("tune-open", "button").addEventListener("click", () => void this.#tune().then((tune) => tune.open(), () => this.#problem("This part of the page did not come: try again.")));
         byId("model", "button").addEventListener("click", () => {
             modelsOpen(page.models, this.#runtime.state.kind === "ready" ? this.#runtime.state.name : "", {
                 choose: (choice) => void this.#load(choice),
@@ -367,10 +371,29 @@ class App {
         this.#wireMedia();
     }
 
+    // ---- adapters and fine-tuning ----
+
+    #tune(): Promise<Tune> {
+        const made = this.#tuning ?? import("./tune").then(({ Tune }) => new Tune(page.tune, this.#runtime, this.#settings, {
+            say: (text) => this.#say(text),
+            problem: (text) => this.#problem(text),
+        }));
+        this.#tuning = made;
+        made.catch(() => { this.#tuning = null; });
+        return made;
+    }
+
+    async #openSettings(): Promise<void> {
+        settingsOpen(page.settings, this.#settings, this.#own(), (key) => this.#settingChanged(key));
+        const adapters = (await this.#tuning)?.list();
+        if (adapters) page.settings.append(adapters);
+    }
+
     // ---- pictures and sound ----
 
-    /* What is no picture and no sound is taken for a model. */
-    async #take(files: readonly File[]): Promise<void> {
+    /* What is no picture, no sound, no adapter and no examples is taken for a model. */
+    async #take(given: readonly File[]): Promise<void> {
+        const files = given.every(kindOf) ? given : await this.#tune().then((tune) => tune.take(given), () => given);
         const { state } = this.#runtime, takes = { image: state.kind !== "ready" || state.sees, audio: state.kind !== "ready" || state.hears };
         for (const file of files) {
             const kind = kindOf(file);

@@ -2,7 +2,7 @@
  * runtime.ts - the page's one model: loading, asking, losing, and how each of these looks to a person. The only file that
  * knows the package.
  */
-import { Beryl, BerylError, type CachedModel, type MediaPart, type Message as ChatMessage, type Model } from "beryl-gpu";
+import { Beryl, BerylError, type CachedModel, type FullModel, type MediaPart, type Message as ChatMessage, type Model } from "beryl-gpu";
 import builtin from "../dist/default.gguf?url";
 import wasm from "../dist/beryl.wasm?url";
 import type { Shelf } from "./media";
@@ -93,7 +93,8 @@ export class Runtime extends EventTarget {
     #loading: AbortController | null = null;
     #ready: Promise<unknown> = Promise.resolve();
     #asked: Choice | null = null;
-    #worked: { choice: Choice; context: number } | null = null; // what was loaded last
+    #worked: { choice: Choice; context: number; full: boolean } | null = null; // what was loaded last
+    #full = false; // with the full module, once that is asked for
 
     get state(): RuntimeState {
         return this.#state;
@@ -107,6 +108,22 @@ export class Runtime extends EventTarget {
     /** What was asked for last, and the context that the loaded model was given. */
     get choice(): Choice | null {
         return this.#asked;
+    }
+
+    get model(): Model | null {
+        return this.#model;
+    }
+
+    /** The model as one of the full module: it is loaded again where it came without. Throws what Runtime.explain explains. */
+    async whole(settings: Settings): Promise<FullModel> {
+        await this.#ready;
+        if (!this.#full && this.#asked) {
+            this.#full = true;
+            const problem = await this.load(this.#asked, settings);
+            if (problem) throw new BerylError("IO", problem.message, problem.hint);
+        }
+        if (!this.#model) throw new BerylError("MISUSE", "No model is loaded.", "Choose one above.");
+        return this.#model as FullModel;
     }
 
     get context(): number {
@@ -174,6 +191,7 @@ export class Runtime extends EventTarget {
         const loading = (this.#loading = new AbortController());
         this.#asked = worked.choice;
         try {
+            this.#full = worked.full;
             await this.#open(worked.choice, worked.context, loading);
             return true;
         } catch {
@@ -185,7 +203,7 @@ export class Runtime extends EventTarget {
         const name = choiceName(choice);
         const model = await Beryl.load(sourceOf(choice), {
             signal: loading.signal,
-            module: compiled,
+            ...(this.#full ? { full: true } : { module: compiled }),
             builtin,
             ...(context > 0 && { context }),
             ...(choice.kind === "url" && choice.sha256 !== undefined && { sha256: choice.sha256 }),
@@ -195,7 +213,7 @@ export class Runtime extends EventTarget {
         });
         this.#model = model;
         this.#loading = null;
-        this.#worked = { choice, context };
+        this.#worked = { choice, context, full: this.#full };
         model.onstatechange = ({ state, error }) => {
             if (this.#model !== model) return;
             if (state === "ready") this.#isReady(model, name);

@@ -8,6 +8,9 @@ import { defineConfig, type Plugin } from "vite";
 
 const here = fileURLToPath(new URL(".", import.meta.url));
 
+/** What is fetched when it is asked for, not before, and not kept: the model and the full module. */
+const isLater = (name: string): boolean => /\.gguf$|\/beryl-full-.*\.wasm$/.test(name);
+
 /** Puts the list of files and its hash into the service worker. The model is the package's to keep. */
 function kept(): Plugin {
     return {
@@ -19,7 +22,7 @@ function kept(): Plugin {
             for (const [name, item] of Object.entries(bundle).sort(([a], [b]) => (a < b ? -1 : 1))) {
                 if (item.type === "chunk" && item.name === "sw") continue;
                 hash.update(name).update(item.type === "chunk" ? item.code : item.source);
-                if (name !== "index.html" && !name.endsWith(".gguf")) files.push(name);
+                if (name !== "index.html" && !isLater(name)) files.push(name);
             }
             const build = JSON.stringify({ version: hash.digest("hex").slice(0, 16), files });
             for (const item of Object.values(bundle))
@@ -36,7 +39,7 @@ function early(): Plugin {
             order: "post",
             handler: (_html, { bundle = {} }) =>
                 Object.keys(bundle)
-                    .filter((name) => name.endsWith(".wasm"))
+                    .filter((name) => name.endsWith(".wasm") && !isLater(name))
                     .map((name) => ({ tag: "link", attrs: { rel: "preload", href: `./${name}`, as: "fetch", type: "application/wasm", crossorigin: true }, injectTo: "head" as const })),
         },
     };

@@ -15,6 +15,8 @@ export interface PlainLoad {
     mmproj?: PlainSource | undefined;
     /** The module: its address, or itself. */
     module: string | WebAssembly.Module | BufferSource;
+    /** That is the full one. */
+    full?: boolean | undefined;
     device?: PowerPreference | undefined;
     context?: number | undefined;
     sessions?: number | undefined;

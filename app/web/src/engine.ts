@@ -2,7 +2,7 @@
  * engine.ts - one engine: an instance of the module on a GPU device, and the pump that steps its tasks.
  *
  * Owns the module's instance, its memory's layout (app/web/module.c has the other half) and the life of
- * tasks. Nothing is queued, cached or fetched here, but the module. C never waits: a step that gives
+ * tasks. Nothing is queued, cached or fetched here. C never waits: a step that gives
  * PENDING is made again once a map, a compile or a range has ended, or the caller has cancelled.
  */
 import { BerylError } from "./error.js";
@@ -19,7 +19,7 @@ export type LogLevel = "error" | "warning" | "info" | "debug";
 /** A store of small texts by name; a Map is one. */
 export interface KeptTexts { get(name: string): string | undefined; set(name: string, text: string): unknown }
 
-/** What an engine is made of; all but `source` may be left out. */
+/** What an engine is made of; all but `source` and `module` may be left out. */
 export interface EngineOptions {
     /** The GGUF file. The engine owns it. */
     source: ByteSource;
@@ -27,8 +27,8 @@ export interface EngineOptions {
     mmproj?: ByteSource;
     /** Default navigator.gpu. */
     gpu?: WebGpu;
-    /** The module, or where it is; default beryl.wasm beside this file. */
-    module?: WebAssembly.Module | URL | BufferSource;
+    /** The module, or its bytes. */
+    module: WebAssembly.Module | BufferSource;
     powerPreference?: PowerPreference;
     /** Tokens that a session can hold; default the smaller of the file's and 8,192. */
     context?: number;
@@ -113,7 +113,8 @@ export interface EngineStats {
 
 /* ---- the module ------------------------------------------------------------------------------------------ */
 
-interface Exports extends GpuModule {
+/** @internal */
+export interface Exports extends GpuModule {
     _initialize(): void;
     take(size: number): number;
     give(at: number): void;
@@ -148,7 +149,7 @@ interface Exports extends GpuModule {
     task_close(task: number): void;
 }
 
-/* Offsets in module.c's frame. */
+/* Offsets in module.h's frame. */
 const FRAME = {
     kind: 0, part: 4, token: 8, ok: 12, text: 16, textSize: 20, what: 24, out: 28, done: 32, total: 40, value: 48, outSize: 56,
     code: 60, message: 64, messageSize: 68, at: 72, end: 80, nPrompt: 84, nReused: 88, nGenerated: 92, prefill: 96, firstToken: 104, decode: 112,
@@ -166,16 +167,6 @@ type RowTaker = (position: number, row: Float32Array) => void;
 
 /* Who takes the rows of a task, and what it threw: another task's step may have handed them over. */
 interface Rows { each: RowTaker; failure: { thrown: unknown } | null }
-
-async function compile(module: EngineOptions["module"]): Promise<WebAssembly.Module> {
-    if (module instanceof WebAssembly.Module) return module;
-    const name = "./beryl.wasm"; // not in the call below: bundlers would take it for a file of theirs
-    const from = module ?? new URL(name, import.meta.url);
-    if (!(from instanceof URL)) return WebAssembly.compile(from);
-    const response = await fetch(from);
-    if (!response.ok) throw new BerylError("NOT_FOUND", `${from.href}: ${response.status} ${response.statusText}`);
-    return WebAssembly.compile(await response.arrayBuffer());
-}
 
 /** A loaded model on a device. */
 export class Engine {
@@ -210,13 +201,13 @@ export class Engine {
         const bell = new Bell();
         let engine: Engine | null = null, gpu: Gpu | null = null;
         try {
-            const module = await compile(options.module);
+            const module = options.module instanceof WebAssembly.Module ? options.module : await WebAssembly.compile(options.module);
             if (!options.vocabularyOnly) gpu = await Gpu.open(bell, options);
             if (signal?.aborted) throw new BerylError("CANCELLED", "loading was cancelled");
             engine = new Engine(gpu, bell, options);
             await engine.#start(module, options);
-            const task = engine.#call((x, frame) => x.engine_load(frame)).out();
-            for await (const event of engine.#pump(task, signal)) onEvent?.(event);
+            const task = engine.call((x, frame) => x.engine_load(frame)).out();
+            for await (const event of engine.pump(task, signal)) onEvent?.(event);
             return engine;
         } catch (thrown) {
             if (engine) await engine.close();
@@ -228,62 +219,62 @@ export class Engine {
 
     /** What was loaded, and on what. */
     info(): EngineInfo {
-        this.#info ??= JSON.parse(this.#call((x, frame) => x.engine_info(frame)).text()) as EngineInfo;
+        this.#info ??= JSON.parse(this.call((x, frame) => x.engine_info(frame)).text()) as EngineInfo;
         return this.#info;
     }
 
     stats(): EngineStats {
-        const stats = JSON.parse(this.#call((x, frame) => x.engine_stats(frame)).text()) as EngineStats;
+        const stats = JSON.parse(this.call((x, frame) => x.engine_stats(frame)).text()) as EngineStats;
         const border: GpuCounts = this.#gpu ? { ...this.#gpu.counts } : { blocks: 0, submits: 0, dispatches: 0, maps: 0, bytesOut: 0, bytesIn: 0 };
-        return { ...stats, heapBytes: this.#live().memory.buffer.byteLength, border };
+        return { ...stats, heapBytes: this.live().memory.buffer.byteLength, border };
     }
 
     /** What the file has: its metadata, and its tensors if asked for. */
     describe(tensors: boolean): unknown {
-        return JSON.parse(this.#call((x, frame) => x.engine_describe(frame, tensors ? 1 : 0)).text());
+        return JSON.parse(this.call((x, frame) => x.engine_describe(frame, tensors ? 1 : 0)).text());
     }
 
     /** Ids of a text, without BOS. special: control literals in it become control tokens. */
     tokenize(text: string, special = false): Int32Array {
         const bytes = encoder.encode(text);
-        return this.#with(bytes, (at) => this.#call((x, frame) => x.tokenize(frame, at, bytes.length, special ? 1 : 0)).ids());
+        return this.withBytes(bytes, (at) => this.call((x, frame) => x.tokenize(frame, at, bytes.length, special ? 1 : 0)).ids());
     }
 
     /** The text of tokens; control tokens are left out unless `special`. */
     detokenize(ids: ArrayLike<number>, special = false): string {
-        return this.#withIds(ids, (at, n) => this.#call((x, frame) => x.detokenize(frame, at, n, special ? 1 : 0)).text());
+        return this.#withIds(ids, (at, n) => this.call((x, frame) => x.detokenize(frame, at, n, special ? 1 : 0)).text());
     }
 
     /** The prompt of a conversation, {messages, tools, think, generate}, as text. */
     render(chat: object): string {
-        return this.#withText(JSON.stringify(chat), (at) => this.#call((x, frame) => x.render(frame, at)).text());
+        return this.withText(JSON.stringify(chat), (at) => this.call((x, frame) => x.render(frame, at)).text());
     }
 
     /** The same as tokens: text of messages never becomes a control token. */
     renderTokens(chat: object): Int32Array {
-        return this.#withText(JSON.stringify(chat), (at) => this.#call((x, frame) => x.render_tokens(frame, at)).ids());
+        return this.withText(JSON.stringify(chat), (at) => this.call((x, frame) => x.render_tokens(frame, at)).ids());
     }
 
     /** Runs every kernel that this engine uses against the reference functions; throws DEVICE at the end if one is wrong. */
     async *selftest(signal?: AbortSignal): AsyncGenerator<EngineEvent, void> {
-        yield* this.#pump(this.#call((x, frame) => x.engine_selftest(frame)).out(), signal);
+        yield* this.pump(this.call((x, frame) => x.engine_selftest(frame)).out(), signal);
     }
 
     /** Takes over a picture or a clip, of which `encodeMedia` makes soft tokens. `resized`: its sides are whole soft tokens. */
     openMedia({ form, bytes, a, b }: RawMedia, budget = 0, resized = false): number {
-        const media = this.#with(bytes, (at) => this.#call((x, frame) => x.media_open(frame, form, at, a, b, budget, resized ? 1 : 0)).out());
+        const media = this.withBytes(bytes, (at) => this.call((x, frame) => x.media_open(frame, form, at, a, b, budget, resized ? 1 : 0)).out());
         this.#media.add(media);
         return media;
     }
 
     /** Computes the soft tokens of media; the first of a kind loads its tower. */
     async *encodeMedia(media: number, signal?: AbortSignal): AsyncGenerator<EngineEvent, void> {
-        yield* this.#pump(this.#call((x, frame) => x.media_encode(frame, media)).out(), signal);
+        yield* this.pump(this.call((x, frame) => x.media_encode(frame, media)).out(), signal);
     }
 
     /** How many soft tokens media has, and, once it is encoded, F32 [count, nEmbd]. */
     mediaSoft(media: number): { count: number; soft: Float32Array } {
-        this.#call((x, frame) => x.media_soft(frame, media));
+        this.call((x, frame) => x.media_soft(frame, media));
         const view = this.#view(), at = view.getUint32(this.#frame + FRAME.out, true), count = view.getUint32(this.#frame + FRAME.outSize, true);
         return { count, soft: at ? new Float32Array(view.buffer as ArrayBuffer, at, count * this.info().nEmbd).slice() : new Float32Array(0) };
     }
@@ -294,7 +285,7 @@ export class Engine {
     }
 
     openSession(): EngineSession {
-        const session = this.#call((x, frame) => x.session_open(frame)).out();
+        const session = this.call((x, frame) => x.session_open(frame)).out();
         this.#sessions.add(session);
         return new EngineSession(this, session);
     }
@@ -328,11 +319,11 @@ export class Engine {
 
     async *#answer(session: number, prompt: { chat: object } | { tokens: ArrayLike<number> }, options: GenerateOptions, signal?: AbortSignal):
         AsyncGenerator<EngineEvent, GenerateResult> {
-        const task = this.#withText(JSON.stringify(options), (o) => "chat" in prompt
-            ? this.#withText(JSON.stringify(prompt.chat), (at) => this.#call((x, frame) => x.session_chat(frame, session, at, o)).out())
-            : this.#withIds(prompt.tokens, (at, n) => this.#call((x, frame) => x.session_generate(frame, session, at, n, o)).out()));
+        const task = this.withText(JSON.stringify(options), (o) => "chat" in prompt
+            ? this.withText(JSON.stringify(prompt.chat), (at) => this.call((x, frame) => x.session_chat(frame, session, at, o)).out())
+            : this.#withIds(prompt.tokens, (at, n) => this.call((x, frame) => x.session_generate(frame, session, at, n, o)).out()));
         try {
-            return yield* this.#pump(task, signal);
+            return yield* this.pump(task, signal);
         } catch (thrown) {
             if (this.#x && thrown instanceof BerylError && thrown.status === "CANCELLED") return { ...this.#result(), end: "cancelled" };
             throw thrown;
@@ -346,8 +337,8 @@ export class Engine {
         this.#rows.set(key, rows);
         try {
             const task = this.#withIds(tokens, (at, n) =>
-                this.#call((x, frame) => x.session_logits(frame, session, at, n, first, Math.min(piece || few, few), key)).out());
-            for await (const _ of this.#pump(task, signal, rows)) void _;
+                this.call((x, frame) => x.session_logits(frame, session, at, n, first, Math.min(piece || few, few), key)).out());
+            for await (const _ of this.pump(task, signal, rows)) void _;
         } finally {
             this.#rows.delete(key);
         }
@@ -358,7 +349,7 @@ export class Engine {
         const number = this.#next++, sink = new SinkWriter(write, this.#bell);
         this.#sinks.set(number, sink);
         try {
-            for await (const _ of this.#pump(this.#call((x, frame) => x.session_save(frame, session, number)).out(), signal)) void _;
+            for await (const _ of this.pump(this.call((x, frame) => x.session_save(frame, session, number)).out(), signal)) void _;
         } catch (thrown) {
             throw sink.failure ?? thrown;
         } finally {
@@ -369,22 +360,22 @@ export class Engine {
     /** @internal */
     async sessionRestore(session: number, source: ByteSource, signal?: AbortSignal): Promise<void> {
         const number = this.#addSource(source);
-        for await (const _ of this.#pump(this.#call((x, frame) => x.session_restore(frame, session, number, source.size)).out(), signal)) void _;
+        for await (const _ of this.pump(this.call((x, frame) => x.session_restore(frame, session, number, source.size)).out(), signal)) void _;
     }
 
     /** @internal */
     sessionMedia(session: number, media: readonly number[]): void {
-        this.#withIds(media, (at, n) => this.#call((x, frame) => x.session_media(frame, session, at, n)));
+        this.#withIds(media, (at, n) => this.call((x, frame) => x.session_media(frame, session, at, n)));
     }
 
     /** @internal */
     sessionTokens(session: number): Int32Array {
-        return this.#call((x, frame) => x.session_tokens(frame, session)).ids();
+        return this.call((x, frame) => x.session_tokens(frame, session)).ids();
     }
 
     /** @internal */
     sessionRewind(session: number, n: number): void {
-        this.#call((x, frame) => x.session_rewind(frame, session, n));
+        this.call((x, frame) => x.session_rewind(frame, session, n));
     }
 
     /** @internal */
@@ -415,7 +406,7 @@ export class Engine {
         const { source, mmproj, context, sessions, precision, kv, memory, piece, vocabularyOnly } = options;
         const json = JSON.stringify({ context, sessions, precision, kv, memory, piece, vocabularyOnly, kept: this.#kept !== undefined });
         const number = this.#addSource(source), towers = mmproj ? this.#addSource(mmproj) : 0;
-        this.#withText(json, (at) => this.#call((x, frame) => x.engine_open(frame, at, number, source.size, towers, mmproj?.size ?? 0)));
+        this.withText(json, (at) => this.call((x, frame) => x.engine_open(frame, at, number, source.size, towers, mmproj?.size ?? 0)));
     }
 
     #addSource(source: ByteSource): number {
@@ -462,22 +453,23 @@ export class Engine {
 
     /* ---- calls ------------------------------------------------------------------------------------------------ */
 
-    #live(): Exports {
+    /** @internal */
+    live(): Exports {
         if (!this.#x) throw new BerylError("MISUSE", "the engine is closed");
         return this.#x;
     }
 
     #text(at: number, size: number): string {
-        return size ? decoder.decode(new Uint8Array(this.#live().memory.buffer, at, size).slice()) : "";
+        return size ? decoder.decode(new Uint8Array(this.live().memory.buffer, at, size).slice()) : "";
     }
 
     #view(): DataView {
-        return new DataView(this.#live().memory.buffer);
+        return new DataView(this.live().memory.buffer);
     }
 
-    /* Calls, throws what failed, and gives readers of what the call gave. */
-    #call(call: (x: Exports, frame: number) => number): { out(): number; text(): string; ids(): Int32Array } {
-        const status = call(this.#live(), this.#frame);
+    /** @internal Calls, throws what failed, and gives readers of what the call gave. */
+    call(call: (x: Exports, frame: number) => number): { out(): number; text(): string; ids(): Int32Array } {
+        const status = call(this.live(), this.#frame);
         if (status !== STATUS.OK) throw this.#failure();
         const view = this.#view(), out = view.getUint32(this.#frame + FRAME.out, true), size = view.getUint32(this.#frame + FRAME.outSize, true);
         return {
@@ -495,9 +487,9 @@ export class Engine {
         return new BerylError(status, message, undefined, view.getFloat64(at + FRAME.at, true));
     }
 
-    /* Bytes in the module's memory for one call. */
-    #with<T>(bytes: Uint8Array, use: (at: number) => T): T {
-        const x = this.#live(), at = x.take(bytes.length);
+    /** @internal Bytes in the module's memory for one call. */
+    withBytes<T>(bytes: Uint8Array, use: (at: number) => T): T {
+        const x = this.live(), at = x.take(bytes.length);
         if (!at) throw new BerylError("NO_MEMORY", `no memory for ${bytes.length} bytes`);
         try {
             new Uint8Array(x.memory.buffer, at, bytes.length).set(bytes);
@@ -507,12 +499,13 @@ export class Engine {
         }
     }
 
-    #withText<T>(text: string, use: (at: number) => T): T {
-        return this.#with(encoder.encode(`${text}\0`), use);
+    /** @internal */
+    withText<T>(text: string, use: (at: number) => T): T {
+        return this.withBytes(encoder.encode(`${text}\0`), use);
     }
 
     #withIds<T>(ids: ArrayLike<number>, use: (at: number, n: number) => T): T {
-        return this.#with(new Uint8Array(Int32Array.from(ids).buffer), (at) => use(at, ids.length));
+        return this.withBytes(new Uint8Array(Int32Array.from(ids).buffer), (at) => use(at, ids.length));
     }
 
     /* ---- tasks -------------------------------------------------------------------------------------------------- */
@@ -525,8 +518,8 @@ export class Engine {
         return n;
     }
 
-    /* Steps a task to its end, beside those of other sessions. An abort is seen at once, whatever is under way. */
-    async *#pump(task: number, signal?: AbortSignal, rows?: Rows): AsyncGenerator<EngineEvent, GenerateResult> {
+    /** @internal Steps a task to its end, beside those of other sessions. An abort is seen at once, whatever is under way. */
+    async *pump(task: number, signal?: AbortSignal, rows?: Rows): AsyncGenerator<EngineEvent, GenerateResult> {
         const cancel = (): void => {
             if (this.#tasks.has(task)) this.#x?.task_cancel(task);
             this.#bell.ring();
@@ -537,7 +530,7 @@ export class Engine {
         try {
             for (let idle = 0;;) {
                 if (!this.#tasks.has(task)) throw new BerylError("CANCELLED", "the engine was closed");
-                const status = this.#live().task_step(this.#frame, task);
+                const status = this.live().task_step(this.#frame, task);
                 if (rows?.failure) throw rows.failure.thrown;
                 if (status === STATUS.OK) return this.#result();
                 if (status === STATUS.EVENT) {
@@ -593,7 +586,7 @@ export class Engine {
 
     #zeroEnded(at: number): string {
         if (!at) return "";
-        const memory = new Uint8Array(this.#live().memory.buffer);
+        const memory = new Uint8Array(this.live().memory.buffer);
         return this.#text(at, memory.indexOf(0, at) - at);
     }
 
@@ -614,12 +607,13 @@ export class Engine {
 /** One timeline of tokens. The caller always gives the whole prompt; what the session holds of it is not computed again. */
 export class EngineSession {
     readonly #engine: Engine;
-    #session: number; // 0: closed
+    /** @internal 0: closed. */
+    session: number;
 
     /** @internal */
     constructor(engine: Engine, session: number) {
         this.#engine = engine;
-        this.#session = session;
+        this.session = session;
     }
 
     /** Answers a conversation, {messages, tools, think, generate}. Cancelled, it returns with the end "cancelled". */
@@ -664,12 +658,12 @@ export class EngineSession {
 
     /** Ends an answer of its own; the engine has room for another session. */
     close(): void {
-        if (this.#session) this.#engine.sessionClose(this.#session);
-        this.#session = 0;
+        if (this.session) this.#engine.sessionClose(this.session);
+        this.session = 0;
     }
 
     #open(): number {
-        if (!this.#session) throw new BerylError("MISUSE", "the session is closed");
-        return this.#session;
+        if (!this.session) throw new BerylError("MISUSE", "the session is closed");
+        return this.session;
     }
 }

@@ -10,13 +10,14 @@
 import type { HostCalls, HostEvent, ModelState, PlainLoad, PlainMedia, PlainMediaList } from "./calls.js";
 import type { Engine, EngineEvent, EngineInfo, EngineOptions, EngineSession, KeptTexts, GenerateResult, LogLevel, WebGpu } from "./engine.js";
 import { BerylError, throwIfAborted } from "./error.js";
+import type { AdaptedSlot, HostInside } from "./full_host.js";
 import { showRoom, whatFits, type Room } from "./fit.js";
 import { Queue } from "./queue.js";
 import { openKept } from "./kept.js";
+import { fetchModule } from "./module.js";
 import { contentName, rawMedia } from "./pixels.js";
 import type { Handlers } from "./rpc.js";
 import { BlobSource } from "./source/blob.js";
-import { hasDisk, readDisk } from "./source/disk.js";
 import { openSource, VerifiedSource, type ByteSource, type FillableSource, type PlainSource, type Progress } from "./source/index.js";
 import { orAborted, within } from "./source/source.js";
 import { browserStorage, type StorageHost } from "./source/store.js";
@@ -44,23 +45,23 @@ const CLOSE_WAIT = 2_000; // milliseconds
 const IDLE: GenerateResult = { end: "cancelled", nPrompt: 0, nReused: 0, nGenerated: 0, prefillSeconds: 0, firstTokenSeconds: 0, decodeSeconds: 0 };
 
 /* A session: what it holds, and the engine's part of it while there is one; `media`: its last prompt had some. */
-interface Slot { engine: EngineSession | null; tokens: Int32Array; used: number; busy: boolean; media: boolean }
+interface Slot extends AdaptedSlot { tokens: Int32Array; used: number; busy: boolean; media: boolean }
 
 /** Makes the handlers of a host; one host holds one model. */
 export function makeHost(parts: HostParts): Handlers<HostCalls> {
     return new Host(parts).handlers();
 }
 
-class Host {
+class Host implements HostInside {
     readonly #parts: HostParts;
-    readonly #queue = new Queue();
+    readonly queue = new Queue();
     readonly #slots = new Map<number, Slot>();
     readonly #ending = new AbortController();
     #watchers: ((event: HostEvent) => void)[] = [];
     #load: PlainLoad | null = null;
     #source: ByteSource | FillableSource | null = null;
     #mmproj: ByteSource | FillableSource | null = null;
-    #module: WebAssembly.Module | URL | BufferSource | null = null;
+    #module: WebAssembly.Module | BufferSource | null = null;
     readonly #encoded = new Map<string, number>(); // pictures and sound in the engine, by their contents
     #encoding: Promise<unknown> = Promise.resolve(); // one at a time: they share the towers' plans
     #kept: KeptTexts | null = null;
@@ -76,7 +77,7 @@ class Host {
     }
 
     handlers(): Handlers<HostCalls> {
-        return {
+        const handlers: Handlers<HostCalls> = {
             hello: () => Promise.resolve({ gpu: this.#gpu() !== undefined }),
             watch: (_, { signal, emit }) => new Promise((resolve) => {
                 this.#watchers.push(emit);
@@ -85,7 +86,10 @@ class Host {
                     resolve(null);
                 });
             }),
-            load: (args, { signal }) => this.#start(args, signal),
+            load: async (args, { signal }) => {
+                if (args.full) Object.assign(handlers, (await import("./full_host.js")).fullHandlers(this));
+                return this.#start(args, signal);
+            },
             close: () => this.#close(),
             stats: async () => (await this.#ready).stats(),
             describe: async ({ tensors }) => (await this.#ready).describe(tensors),
@@ -93,8 +97,8 @@ class Host {
             detokenize: async ({ tokens, special }) => (await this.#ready).detokenize(tokens, special),
             render: async ({ chat }) => (await this.#ready).render(chat),
             renderTokens: (args) => this.#renderTokens(args),
-            embed: (args, { signal, emit }) => this.#queue.run(null, signal, () => this.#embed(args, signal, emit)),
-            selftest: (_, { signal, emit }) => this.#queue.run(null, signal, async () => {
+            embed: (args, { signal, emit }) => this.queue.run(null, signal, () => this.#embed(args, signal, emit)),
+            selftest: (_, { signal, emit }) => this.queue.run(null, signal, async () => {
                 const engine = await this.#ready;
                 for await (const event of engine.selftest(signal)) emit(event);
                 return null;
@@ -104,13 +108,19 @@ class Host {
                 return Promise.resolve(null);
             },
             generate: (args, context) => this.#generate(args, context),
-            tokens: ({ session }) => Promise.resolve(this.#slot(session).tokens.slice()),
-            rewind: ({ session, count }) => this.#queue.run(session, undefined, () => this.#rewind(this.#slot(session), count)),
-            save: ({ session }, { signal }) => this.#queue.run(session, signal, () => this.#save(this.#slot(session), signal)),
+            tokens: ({ session }) => Promise.resolve(this.slot(session).tokens.slice()),
+            rewind: ({ session, count }) => this.queue.run(session, undefined, () => this.#rewind(this.slot(session), count)),
+            save: ({ session }, { signal }) => this.queue.run(session, signal, () => this.#save(this.slot(session), signal)),
             restore: ({ session, snapshot }, { signal }) =>
-                this.#queue.run(session, signal, () => this.#restore(this.#slot(session), snapshot, signal)),
-            drop: ({ session }) => this.#queue.run(session, undefined, () => this.#drop(session)),
+                this.queue.run(session, signal, () => this.#restore(this.slot(session), snapshot, signal)),
+            drop: ({ session }) => this.queue.run(session, undefined, () => this.#drop(session)),
         };
+        return handlers;
+    }
+
+    /** What is asked now; rejects where there is no engine. */
+    ready(): Promise<Engine> {
+        return this.#ready;
     }
 
     #gpu(): WebGpu | undefined {
@@ -135,7 +145,7 @@ class Host {
     async #start(load: PlainLoad, signal: AbortSignal): Promise<EngineInfo> {
         if (this.#load) throw new BerylError("MISUSE", "this host has its model already");
         this.#load = load;
-        this.#queue.widen(load.sessions ?? 1); // they decode together
+        this.queue.widen(load.sessions ?? 1); // they decode together
         const stop = AbortSignal.any([signal, this.#ending.signal]);
         try {
             const storage = this.#parts.storage ?? browserStorage;
@@ -291,11 +301,11 @@ class Host {
     async #close(): Promise<null> {
         const closed = new BerylError("CANCELLED", "the model is closed");
         this.#state = "closed";
-        this.#queue.close(closed);
+        this.queue.close(closed);
         this.#ending.abort();
         this.#ready = Promise.reject(closed);
         this.#ready.catch(() => undefined);
-        await within(CLOSE_WAIT, this.#queue.idle()); // what runs has been cancelled and ends at its next step
+        await within(CLOSE_WAIT, this.queue.idle()); // what runs has been cancelled and ends at its next step
         for (const slot of this.#slots.values()) this.#detach(slot);
         this.#slots.clear();
         const engine = this.#engine;
@@ -307,7 +317,7 @@ class Host {
 
     /* ---- sessions ----------------------------------------------------------------------------- */
 
-    #slot(session: number): Slot {
+    slot(session: number): Slot {
         const slot = this.#slots.get(session);
         if (!slot) throw new BerylError("MISUSE", "the session is closed");
         return slot;
@@ -323,6 +333,7 @@ class Host {
             for (const other of idle.slice(0, Math.max(held.length - most + 1, 0))) this.#detach(other);
             slot.engine = engine.openSession();
         }
+        await slot.prepare?.(engine, slot.engine);
         slot.used = ++this.#clock;
         return slot.engine;
     }
@@ -352,9 +363,9 @@ class Host {
     async #generate(args: HostCalls["generate"]["args"], context: { signal: AbortSignal; emit(event: HostCalls["generate"]["event"]): void }): Promise<GenerateResult> {
         const { emit } = context;
         const signal = AbortSignal.any([context.signal, this.#ending.signal]);
-        const slot = this.#slot(args.session);
+        const slot = this.slot(args.session);
         try {
-            return await this.#queue.run(args.session, signal, () => this.#with(slot, async (session) => {
+            return await this.queue.run(args.session, signal, () => this.#with(slot, async (session) => {
                 if (args.prompt.media || slot.media) await this.#media(args.prompt, signal, emit, (_, all) => session.media(all));
                 slot.media = args.prompt.media !== undefined;
                 const run = "chat" in args.prompt ? session.chat(args.prompt.chat, args.options, signal)
@@ -456,23 +467,5 @@ class Host {
         if (slot) this.#detach(slot);
         this.#slots.delete(session);
         return Promise.resolve(null);
-    }
-}
-
-/* A module's address becomes a compiled module: once, for the engine that is lost and the one that follows. */
-async function fetchModule(module: PlainLoad["module"], signal: AbortSignal): Promise<WebAssembly.Module | BufferSource> {
-    if (typeof module !== "string") return module;
-    const url = new URL(module);
-    try {
-        if (url.protocol === "file:" && hasDisk()) return await WebAssembly.compile(await readDisk(url) as Uint8Array<ArrayBuffer>);
-        const response = await orAborted(fetch(url), signal);
-        if (!response.ok) throw new Error(`the server answers ${response.status}`);
-        const type = response.headers.get("content-type") ?? "";
-        if (type.startsWith("application/wasm")) return await orAborted(WebAssembly.compileStreaming(response), signal);
-        return await orAborted(response.arrayBuffer().then((bytes) => WebAssembly.compile(bytes)), signal);
-    } catch (thrown) {
-        if (thrown instanceof BerylError) throw thrown;
-        throw new BerylError("NOT_FOUND", `the module ${url.pathname.split("/").pop()} could not be loaded: ${(thrown as Error).message}`,
-            "beryl.wasm must lie beside the package's script, or be named by `module`; a content security policy needs 'wasm-unsafe-eval'.");
     }
 }

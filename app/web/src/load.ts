@@ -6,7 +6,8 @@ import type { HostCalls, HostEvent, PlainLoad } from "./calls.js";
 import { devices } from "./devices.js";
 import type { GpuFeature, LogLevel, PowerPreference, WebGpu } from "./engine.js";
 import { BerylError, throwIfAborted } from "./error.js";
-import { Model } from "./model.js";
+import type { AdapterSource, FullModel } from "./full_model.js";
+import { Model, Session } from "./model.js";
 import { ARGUMENTS, check, OPTIONS } from "./options.js";
 import { remote, type Caller } from "./rpc.js";
 import { hasDisk } from "./source/disk.js";
@@ -61,6 +62,10 @@ export interface LoadOptions {
     worker?: boolean;
     /** A WebGPU implementation (Node); the engine then runs in place. Default navigator.gpu. */
     gpu?: WebGpu;
+    /** The full module, which can do what few pages need: adapters and training. Default false: it is not fetched. */
+    full?: boolean;
+    /** Adapters that the model answers with; takes the full module. */
+    lora?: readonly AdapterSource[];
     /** The module, if beryl.wasm does not lie beside the script, or is compiled by the page already. */
     module?: Module | Promise<Module>;
     /** The towers of pictures and sound, where they do not lie in the model's own file; kept like it. */
@@ -70,6 +75,8 @@ export interface LoadOptions {
 }
 
 /** Loads a model. Rejects with a BerylError. */
+export function load(source: ModelSource, options: LoadOptions & ({ full: true } | { lora: readonly AdapterSource[] })): Promise<FullModel>;
+export function load(source: ModelSource, options?: LoadOptions): Promise<Model>;
 export async function load(source: ModelSource, options: LoadOptions = {}): Promise<Model> {
     try {
         check(options, OPTIONS.load, "load");
@@ -101,9 +108,10 @@ async function loadChecked(source: ModelSource, options: LoadOptions): Promise<M
         });
         if (typeof plain.source === "string" && plain.source.startsWith("http") && options.cache !== "off")
             browserStorage.persist().catch(() => undefined); // pages alone may ask, workers not
-        const module = await orAborted(moduleOf(options), signal);
+        const module = await orAborted(moduleOf(options, plain.full), signal);
         const loaded = caller.call("load", { ...plain, module }, { signal });
-        model = new Model(caller, await orAborted(loaded, signal), () => end(caller));
+        const parts = [caller, await orAborted(loaded, signal), () => end(caller)] as const;
+        model = plain.full ? await (await import("./full.js")).fullModel(Model, Session, parts, options) : new Model(...parts);
         return model;
     } catch (thrown) {
         void end(caller);
@@ -124,26 +132,26 @@ async function end(caller: Caller<HostCalls>): Promise<void> {
     caller.close();
 }
 
-async function moduleOf(options: LoadOptions): Promise<PlainLoad["module"]> {
-    const module = await (options.module ?? moduleUrl());
-    return module instanceof URL ? module.href : typeof module === "string" ? absolute(module) : module;
+async function moduleOf(options: LoadOptions, full: boolean | undefined): Promise<PlainLoad["module"]> {
+    return absolute(await (options.module ?? (full ? (await import("./full.js")).fullUrl() : moduleUrl())));
 }
 
 async function plainLoad(source: ModelSource, options: LoadOptions): Promise<Omit<PlainLoad, "module">> {
-    const { device, context, sessions, precision, kv, memory, piece, vocabularyOnly, without, sha256, cache, request, retry } = options;
+    const { device, context, sessions, precision, kv, memory, piece, vocabularyOnly, without, sha256, cache, request, retry, lora } = options, full = options.full || lora !== undefined;
     const mmproj = options.mmproj === undefined ? undefined : await plainSource(options.mmproj, options);
-    return { mmproj, device, context, sessions, precision, kv, memory, piece, vocabularyOnly, without, sha256, cache, request, retry,
+    return { mmproj, full, device, context, sessions, precision, kv, memory, piece, vocabularyOnly, without, sha256, cache, request, retry,
         source: await plainSource(source, options) };
 }
 
 async function plainSource(source: ModelSource, options: LoadOptions): Promise<PlainSource> {
     if (source === "builtin")
         return options.builtin !== undefined ? absolute(options.builtin) : (await import("./builtin.js")).builtinUrl();
-    return typeof source === "string" || source instanceof URL ? absolute(source) : source;
+    return absolute(source);
 }
 
-/* An address as the page means it, since a worker's own base is another. */
-function absolute(address: string | URL): string {
+/* An address as the page means it, since a worker's own base is another; what is no address stays. */
+function absolute<T>(address: T): Exclude<T, URL> | string {
+    if (typeof address !== "string" && !(address instanceof URL)) return address as Exclude<T, URL>;
     const page = (globalThis.location as Location | undefined)?.href;
     const host = globalThis as { process?: { cwd(): string } };
     const base = page?.startsWith("http") || !hasDisk() ? page : `file://${host.process?.cwd() ?? ""}/`;

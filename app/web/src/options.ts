@@ -164,9 +164,11 @@ export const OPTIONS = {
         onProgress: callback(),
         onLog: callback(),
         worker: truth,
+        full: truth,
+        lora: rule("a list of adapters", Array.isArray),
         gpu: webgpu,
-        module: rule("an address, a WebAssembly.Module, its bytes, or a promise of one of them", (value) => value instanceof Promise || value instanceof WebAssembly.Module || value instanceof ArrayBuffer
-            || ArrayBuffer.isView(value) || value instanceof URL || (typeof value === "string" && value !== "")),
+        module: rule("an address, a WebAssembly.Module, its bytes, or a promise of one of them", (value) =>
+            isAddress(value) || value instanceof Promise || value instanceof WebAssembly.Module || value instanceof ArrayBuffer || ArrayBuffer.isView(value)),
         builtin: address,
         mmproj: model,
     } satisfies Rules<LoadOptions>,

@@ -12,6 +12,7 @@ import { tmpdir } from "node:os";
 import { cwd } from "node:process";
 import { after, before, describe, test } from "node:test";
 import { CASES, GPU_CASES } from "./engine.cases.js";
+import { GRAPH_CASES } from "./graph.cases.js";
 import { repository } from "./files.js";
 import { examples } from "./readme.js";
 
@@ -37,7 +38,7 @@ describe("deno", { skip: deno ? false : "no Deno is installed" }, () => {
         });
     }
 
-    const names = Object.keys({ ...CASES, ...GPU_CASES }).filter((name) => process.env["BERYL_TEST_SLOW"] || !ELSEWHERE.test(name));
+    const names = Object.keys({ ...CASES, ...GPU_CASES, ...GRAPH_CASES }).filter((name) => process.env["BERYL_TEST_SLOW"] || !ELSEWHERE.test(name));
     for (const name of names) test(`deno/${name}`, { timeout: LONG }, async (t) => {
         const out = await run(["-A", "out/test/engine.deno.js", name], cwd());
         if (out.startsWith("skip: ")) t.skip(out.slice(6).trim());

@@ -5,6 +5,7 @@
 import { readFileSync } from "node:fs";
 import { argv, env, exit } from "node:process";
 import { CASES, GPU_CASES } from "./engine.cases.js";
+import { GRAPH_CASES } from "./graph.cases.js";
 
 /* Deno's compiler knows subgroups but not yet the line that asks for them, so its adapters do not offer them, though their
  * devices have them. For the cases that want both, adapters offer them and the line is left out. */
@@ -27,17 +28,17 @@ function withSubgroups(gpu: GPU): GPU {
 }
 
 const gpu = (globalThis.navigator as Navigator | undefined)?.gpu;
-const wasm = env["BERYL_WASM"] ?? "dist/beryl.wasm", names = argv.slice(2);
+const wasm = env["BERYL_WASM"] ?? "dist/beryl.wasm", full = env["BERYL_FULL_WASM"] ?? "dist/beryl-full.wasm", names = argv.slice(2);
 let failed = 0;
 if (!gpu || !await gpu.requestAdapter()) {
     console.log("skip: no WebGPU adapter here");
     exit(0);
 }
-for (const [name, run] of Object.entries({ ...CASES, ...GPU_CASES })) {
+for (const [name, run] of Object.entries({ ...CASES, ...GPU_CASES, ...GRAPH_CASES })) {
     if (names.length && !names.some((prefix) => name.startsWith(prefix))) continue;
     const start = performance.now();
     try {
-        const module = await WebAssembly.compile(readFileSync(wasm));
+        const module = await WebAssembly.compile(readFileSync(name in GRAPH_CASES ? full : wasm));
         await run({ gpu: name in GPU_CASES ? withSubgroups(gpu) : gpu, module, say: (line) => console.log(`    ${line}`) });
         console.log(`ok   ${name} (${((performance.now() - start) / 1000).toFixed(1)} s)`);
     } catch (thrown) {

@@ -3,6 +3,7 @@
  *
  * Dawn wants more than Debian's lavapipe has; Chromium's SwiftShader serves.
  */
+import assert from "node:assert/strict";
 import { existsSync, readFileSync } from "node:fs";
 import { pathToFileURL } from "node:url";
 import { after, test } from "node:test";
@@ -30,6 +31,7 @@ async function findGpu(): Promise<GPU | string> {
 }
 
 const wasm = process.env["BERYL_WASM"] ?? "dist/beryl.wasm";
+const full = process.env["BERYL_FULL_WASM"] ?? "dist/beryl-full.wasm";
 const gpu = existsSync(wasm) ? await findGpu() : `${wasm} is not there: make web-module`;
 for (const [name, run] of Object.entries(CASES)) {
     if (!ENOUGH.includes(name) && !process.env["BERYL_TEST_SLOW"]) continue;
@@ -38,4 +40,11 @@ for (const [name, run] of Object.entries(CASES)) {
         await run({ gpu, module: await WebAssembly.compile(readFileSync(wasm)), say: (line) => t.diagnostic(line) });
     });
 }
+test("engine/the-full-module-has-all-of-the-small-one", { skip: existsSync(full) && existsSync(wasm) ? false : "the modules are not there: make web-module" }, async () => {
+    const names = async (path: string): Promise<string[]> =>
+        WebAssembly.Module.exports(await WebAssembly.compile(readFileSync(path))).map(({ name, kind }) => `${kind} ${name}`);
+    const has = new Set(await names(full)), small = await names(wasm);
+    assert.deepEqual(small.filter((name) => !has.has(name)), []);
+    assert.ok(has.has("function graph_open") && has.size > small.length);
+});
 after(() => { if (typeof gpu !== "string") setTimeout(() => process.exit(), 200); }); // Dawn keeps Node alive

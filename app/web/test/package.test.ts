@@ -589,7 +589,7 @@ describe("load", () => {
             [{ context: 0 }, /`context` must be a whole number from 1/], [{ context: 1.5 }, /`context`/], [{ sessions: NaN }, /`sessions`/],
             [{ without: ["f17"] }, /`without\[0\]` must be "f16"/], [{ retry: { tries: 3 } }, /`retry` has no `tries`/],
             [{ retry: { attempts: 0 } }, /`retry\.attempts` must/], [{ request: { headers: { a: 1 } } }, /`request\.headers`/],
-            [{ request: { credentials: "all" } }, /`request\.credentials` must be "omit"/], [{ worker: 0 }, /`worker`/], [{ gpu: {} }, /`gpu`.*npm package webgpu/],
+            [{ request: { credentials: "all" } }, /`request\.credentials` must be "omit"/], [{ worker: 0 }, /`worker`/], [{ full: 1 }, /`full` must be true or false/], [{ gpu: {} }, /`gpu`.*npm package webgpu/],
             [{ module: 7 }, /`module`/], [{ builtin: "" }, /`builtin`/], [{ contexts: 7 }, /load has no `contexts`/], [null, /options of load/],
         ];
         for (const [options, message] of refused) await assert.rejects(Beryl.load("x.gguf", options as LoadOptions), fails("MISUSE", message));

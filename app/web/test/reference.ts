@@ -28,12 +28,18 @@ interface Tensor { shape: number[]; type: number; offset: number }
 /** One prompt of the reference: logits from `first` on, and what greedy decoding adds. With media: its file, and its soft tokens. */
 export interface ReferenceCase {
     tokens: Int32Array; first: number; logits: Float32Array; nVocab: number; greedy: Int32Array;
+    /** With adapters: their names, and how much is taken of each. */
+    adapters: string[]; scales: number[];
     file: string; soft: Float32Array;
 }
 
-/** The cases of tests/data/NAME.ref.gguf of that kind: "text", "image" or "audio". */
-export function referenceCases(name: string, kind = "text"): ReferenceCase[] {
-    const bytes = readRepository(`tests/data/${name}.ref.gguf`), decoder = new TextDecoder();
+type Value = string | number | (string | number)[];
+
+/** A GGUF file of tests/data: its pairs, and its tensors, each of words. */
+export interface Reference { pairs: Map<string, Value>; words(name: string): { shape: number[]; bytes: ArrayBuffer } }
+
+export function openReference(path: string): Reference {
+    const bytes = readRepository(`tests/data/${path}`), decoder = new TextDecoder();
     const view = new DataView(bytes.buffer, bytes.byteOffset, bytes.length);
     let at = 4;
     const u32 = (): number => view.getUint32((at += 4) - 4, true);
@@ -43,16 +49,21 @@ export function referenceCases(name: string, kind = "text"): ReferenceCase[] {
         return decoder.decode(bytes.subarray(at, at += size));
     };
     const sizes: Record<number, number> = { 0: 1, 1: 1, 2: 2, 3: 2, 4: 4, 5: 4, 6: 4, 7: 1, 10: 8, 11: 8, 12: 8 };
-    const value = (type: number): string | number => {
+    const value = (type: number): Value => {
         if (type === 8) return text();
         if (type === 4) return u32();
         if (type === 10) return u64();
+        if (type === 6) return view.getFloat32((at += 4) - 4, true);
+        if (type === 9) {
+            const of = u32();
+            return Array.from({ length: u64() }, () => value(of) as string | number);
+        }
         at += sizes[type] ?? 0;
         return 0;
     };
     u32(); // version
     const nTensor = u64(), nPair = u64();
-    const pairs = new Map<string, string | number>(), tensors = new Map<string, Tensor>();
+    const pairs = new Map<string, Value>(), tensors = new Map<string, Tensor>();
     for (let i = 0; i < nPair; i++) {
         const key = text();
         pairs.set(key, value(u32()));
@@ -68,13 +79,19 @@ export function referenceCases(name: string, kind = "text"): ReferenceCase[] {
         const size = 4 * tensor.shape.reduce((a, b) => a * b, 1), start = bytes.byteOffset + data + tensor.offset;
         return { shape: tensor.shape, bytes: bytes.buffer.slice(start, start + size) as ArrayBuffer };
     };
-    const cases: ReferenceCase[] = [];
+    return { pairs, words };
+}
+
+/** The cases of tests/data/NAME.ref.gguf of that kind: "text", "image" or "audio". */
+export function referenceCases(name: string, kind = "text"): ReferenceCase[] {
+    const { pairs, words } = openReference(`${name}.ref.gguf`), cases: ReferenceCase[] = [];
     for (let i = 0; i < Number(pairs.get("cases")); i++) {
         if (pairs.get(`case.${i}.kind`) !== kind) continue;
         const logits = words(`case.${i}.logits`);
         cases.push({
             tokens: new Int32Array(words(`case.${i}.tokens`).bytes), first: Number(pairs.get(`case.${i}.logits_row`) ?? 0),
             logits: new Float32Array(logits.bytes), nVocab: logits.shape[0] ?? 0, greedy: new Int32Array(words(`case.${i}.greedy`).bytes),
+            adapters: (pairs.get(`case.${i}.adapters`) ?? []) as string[], scales: (pairs.get(`case.${i}.scales`) ?? []) as number[],
             file: String(pairs.get(`case.${i}.${kind === "image" ? "resized" : kind}`)),
             soft: kind === "text" ? new Float32Array(0) : new Float32Array(words(`case.${i}.soft_tokens`).bytes),
         });

@@ -22,6 +22,24 @@ import { Beryl, BerylError, Answer, Model, Session, showBytes } from "beryl-gpu"
 import type { AdapterInfo, AnswerOptions, AnswerResult, BerylStatus, Cache, CachedModel, CacheMode, CacheSize, ChatOptions, ContentPart, DeviceInfo, EngineInfo, EngineStats,
     GenerateOptions, GenerateResult, GpuCounts, GpuFeature, ImageBudget, LoadOptions, LogLevel, MediaPart, Message, ModelSource, PictureSource, RgbPicture, SoundSource, TokenOptions, ModelState, Part, PowerPreference, Progress,
     RequestOptions, RetryOptions, StateChange, Tool, WebGpu } from "beryl-gpu";
+import { Graph, loadOnnx, OnnxModel, Value, Dim } from "beryl-gpu/graph";
+import type { GraphOps, GraphOptions, Numbers, OnnxOptions, Optimiser, Pool, Port, Sdpa, Type, ValueOps, Window } from "beryl-gpu/graph";
+
+export type Graphs = [GraphOps, GraphOptions, Numbers, OnnxOptions, Optimiser, Pool, Port, Sdpa, Type, ValueOps, Window];
+
+export async function compute(file: Blob, options: GraphOptions): Promise<number> {
+    const graph: Graph = await Graph.open(options), n: Dim = graph.extent("n", 9), x: Value = graph.input("x", "f32", [n, 2]);
+    const [values, indices]: [Value, Value] = x.sort(1), towards: Value[] = x.sum().gradient([x]);
+    graph.output(values.add(towards[0]!), "y");
+    graph.optimise([x], towards, x, { kind: "adamw", weightDecay: 0.1 });
+    // @ts-expect-error: no such type
+    indices.cast("f8");
+    // @ts-expect-error: no such option
+    x.sdpa(x, x, null, { casual: true });
+    const model: OnnxModel = await loadOnnx(file, { shapes: { x: [1, 2] } });
+    const { y } = await graph.run({ x: new Float32Array(4) }, { n: 2 });
+    return Number(y![0]) + model.inputs.length;
+}
 
 export type All = [AdapterInfo, AnswerOptions, AnswerResult, BerylStatus, Cache, CachedModel, CacheMode, CacheSize, ChatOptions, ContentPart, DeviceInfo, EngineInfo, EngineStats,
     GenerateOptions, GenerateResult, GpuCounts, GpuFeature, ImageBudget, LoadOptions, LogLevel, MediaPart, ModelSource, PictureSource, RgbPicture, SoundSource, TokenOptions, ModelState, Part, PowerPreference, Progress,
@@ -75,7 +93,7 @@ describe("types", { skip: built }, () => {
         });
 
     test("types/source-maps-lead-to-the-sources", async () => {
-        for (const file of ["index.js", "host.js", "worker.js"]) {
+        for (const file of ["index.js", "host.js", "worker.js", "graph.js"]) {
             const code = await readFile(`dist/${file}`, "utf8");
             assert.match(code, new RegExp(`//# sourceMappingURL=${file}\\.map\\s*$`));
         }

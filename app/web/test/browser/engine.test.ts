@@ -1,11 +1,12 @@
 /*
  * engine.test.ts - the engine's numbers in headless Chromium itself, in a worker, on its software adapter: logits of the text
- * fixtures within tolerance, greedy answers token for token, saved sessions that go on.
+ * fixtures within tolerance, greedy answers token for token, saved sessions that go on; of the full module adapters and a training.
  */
 import { after, before, describe, test } from "node:test";
 import type { BrowserContext, Page } from "playwright-core";
 import { executable, launch } from "./chromium.js";
 import type { Told } from "./inside.js";
+import { FULL_CASES } from "../full.cases.js";
 import { openLab, type Lab } from "./lab.js";
 
 const LONG = 600_000; // software adapters, on machines that do other things too
@@ -14,7 +15,9 @@ const LONG = 600_000; // software adapters, on machines that do other things too
 const NAMES = [
     "engine/logits-and-answers-e2b-q4km", "engine/logits-and-answers-dense-31b", "engine/logits-and-answers-moe-26b",
     "engine/default-model", "engine/two-sessions-saved-and-restored",
+    "graph/rows-of-a-run-vary", "graph/every-kind-of-argument", "graph/gradients-and-steps", "graph/an-onnx-file-runs",
     // the last one answers with e2b-f32; Deno has the logits of e2b-q4_0
+    ...Object.keys(FULL_CASES),
     ...process.env["BERYL_TEST_ALL"] ? ["engine/logits-and-answers-e2b-f32", "engine/logits-and-answers-e2b-q4_0"] : [],
 ];
 

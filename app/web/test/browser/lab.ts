@@ -25,7 +25,7 @@ async function bundle(): Promise<string> {
     const built = await build({
         configFile: false, logLevel: "error", root: ROOT,
         plugins: [{ name: "stand-in", enforce: "pre", resolveId: (id) => stand[id] ?? null }],
-        build: { write: false, minify: false, target: "es2022", lib: { entry: `${here}inside.ts`, formats: ["es"], fileName: "inside" } },
+        build: { write: false, minify: false, target: "es2022", lib: { entry: `${here}inside.ts`, formats: ["es"], fileName: "inside" }, rollupOptions: { output: { codeSplitting: false } } },
     });
     const { output } = (Array.isArray(built) ? built[0] : built) as Rollup.RollupOutput;
     return output[0].code;

@@ -1,0 +1,146 @@
+/*
+ * full.cases.ts - what the full module must do on any WebGPU: adapters against what PEFT computed for them, and a training
+ * against the run that PEFT made (tests/data/README.md), between whose steps the model answers.
+ *
+ * Tolerances are those of tests/train_test.c and engine.cases.ts.
+ */
+import assert from "node:assert/strict";
+import { Engine } from "../src/engine.js";
+import { BerylError } from "../src/error.js";
+import { closeAdapter, openAdapter, sessionAdapters } from "../src/full_engine.js";
+import type { FullModel } from "../src/full_model.js";
+import { load } from "../src/load.js";
+import { readRepository } from "./files.js";
+import type { Case, Place } from "./engine.cases.js";
+import { fileSource, openReference, referenceCases, type ReferenceCase } from "./reference.js";
+
+const LOGITS = 5e-3;
+/* Five times what float32 and float64 differ by in the reference runs (their README). */
+const LOSS = 5 * 4e-5, NORM = 5 * 1e-4, FINAL = 5 * 9e-5;
+
+const LORA = "tests/data/lora";
+const blob = (path: string): Blob => new Blob([readRepository(`${LORA}/${path}`)]);
+const peft = (name: string): Blob[] => ["adapter_model.safetensors", "adapter_config.json"].map((file) => blob(`${name}/${file}`));
+
+async function worst(engine: Engine, c: ReferenceCase, adapters: number[], scales: number[]): Promise<number> {
+    const session = engine.openSession();
+    let most = 0;
+    sessionAdapters(engine, session, adapters, scales);
+    await session.logits(c.tokens, c.first, (position, row) => {
+        for (let i = 0; i < row.length; i++) most = Math.max(most, Math.abs(row[i]! - c.logits[(position - c.first) * c.nVocab + i]!));
+    });
+    session.close();
+    return most;
+}
+
+async function fails(status: string, message: RegExp, promise: Promise<unknown>): Promise<void> {
+    const thrown: unknown = await promise.then(() => null, (one: unknown) => one);
+    assert.ok(thrown instanceof BerylError, `it did not fail with ${status}`);
+    assert.equal(thrown.status, status, thrown.message);
+    assert.match(thrown.message, message);
+}
+
+function open(place: Place, file: string, options: object = {}): Promise<FullModel> {
+    const source = new Blob([readRepository(file)]);
+    return load(source, { full: true, worker: false, gpu: place.gpu, module: place.module, precision: "exact", context: 64, ...options });
+}
+
+/* The F32 tensors of a safetensors file. */
+async function tensorsOf(file: Blob): Promise<Map<string, Float32Array>> {
+    const bytes = await file.arrayBuffer(), size = Number(new DataView(bytes).getBigUint64(0, true));
+    const head = JSON.parse(new TextDecoder().decode(new Uint8Array(bytes, 8, size))) as Record<string, { data_offsets?: [number, number] }>;
+    return new Map(Object.entries(head).flatMap(([name, { data_offsets: at }]) => at ? [[name, new Float32Array(bytes.slice(8 + size + at[0], 8 + size + at[1]))] as const] : []));
+}
+
+async function greedy(session: { generate: FullModel["generate"] }, tokens: Int32Array): Promise<string> {
+    return await session.generate(tokens, { greedy: true, ignoreEos: true, maxTokens: 8 }).text();
+}
+
+export const FULL_CASES: Record<string, Case> = {
+    /* Of each form, several at once, at scales; swapped in an engine that goes on. */
+    "full/adapters-as-peft": async (place) => {
+        const engine = await Engine.load({ source: fileSource("tests/data/e2b-f32.gguf"), gpu: place.gpu, module: place.module, precision: "exact", context: 64, sessions: 2 });
+        const open = new Map<string, number>();
+        for (const [name, files] of [["e2b-f32.rs", peft("e2b-f32.rs")], ["e2b-f32.part", [blob("e2b-f32.part.gguf")]]] as const) {
+            const bytes = new Uint8Array(await files[0]!.arrayBuffer());
+            open.set(name, await openAdapter(engine, bytes, files[1] ? await files[1].text() : ""));
+        }
+        let n = 0;
+        for (const c of referenceCases("lora/e2b-f32")) {
+            if (!c.adapters.every((name) => open.has(name)) || c.tokens.length > 16) continue;
+            const far = await worst(engine, c, c.adapters.map((name) => open.get(name)!), c.scales);
+            assert.ok(far <= LOGITS, `${c.adapters.join(" + ")}: logits are off by ${far}`);
+            n++;
+        }
+        assert.ok(n >= 5, `${n} cases`);
+        for (const number of open.values()) closeAdapter(engine, number);
+        await fails("UNSUPPORTED", /'adapter': .*\[.*\]/, (async () => openAdapter(engine, readRepository(`${LORA}/dense-31b.part.gguf`), ""))());
+        await fails("BAD_FILE", /adapter/, (async () => openAdapter(engine, readRepository("models/default.gguf").slice(0, 99), ""))());
+        await engine.close();
+    },
+
+    /* As callers have it: the run of PEFT, an answer between its steps, its files. */
+    "full/training-as-peft": async (place) => {
+        const began = performance.now(), model = await open(place, "tests/data/e2b-f32.gguf", { sessions: 2 }), run = "train-e2b-f32";
+        const { pairs, words } = openReference(`lora/${run}/ref.gguf`), n = (key: string): number => pairs.get(key) as number;
+        const list = (name: string): Float32Array => new Float32Array(words(name).bytes);
+        const [losses, norms, rates, valid] = [list("loss"), list("grad_norm"), list("lr"), list("valid_loss")];
+        const order = new Int32Array(words("order").bytes), rows = order.length / n("epochs");
+        const initial = await model.openAdapter(peft(`${run}/initial`));
+        const text = await blob(`${run}/train.jsonl`).text();
+        await fails("BAD_INPUT", /line 2/, model.train({ data: `${text.split("\n")[0]}\n{"tokens":[1,2],"mask":7}\n` }));
+        await fails("MISUSE", /train has no `epoch`/, model.train({ data: text, epoch: 2 } as never));
+        await fails("MISUSE", /`rank` must be a whole number/, model.train({ data: text, rank: 1.5 }));
+        const training = await model.train({
+            data: blob(`${run}/train.jsonl`), valid: blob(`${run}/valid.jsonl`), from: initial, epochs: n("epochs"), batch: n("micro_batch"), accumulate: n("accumulate"),
+            rate: n("learning_rate"), warmup: n("warmup_steps"), beta1: n("beta1"), beta2: n("beta2"), eps: n("eps"), weightDecay: n("weight_decay"), clip: n("max_grad_norm"),
+            order: Array.from({ length: n("epochs") }, (_, i) => [...order.subarray(i * rows, (i + 1) * rows)]),
+        });
+        assert.equal(training.report.steps, n("steps"));
+        await fails("MISUSE", /trains/, model.openAdapter(peft(`${run}/initial`)));
+        assert.ok(Math.abs(await training.measure() - valid[0]!) <= LOSS);
+        const c = referenceCases("e2b-f32")[0]!, learner = model.session(), plain = model.session();
+        const before = await greedy(plain, c.tokens);
+        await learner.setAdapters([training.adapter]);
+        const answers = new Set<string>();
+        let k = 0;
+        for await (const { loss, gradNorm, rate, tokens, step } of training) {
+            assert.ok(Math.abs(loss - losses[k]!) <= LOSS, `step ${k}: a loss of ${loss}, not ${losses[k]}`);
+            assert.ok(Math.abs(gradNorm - norms[k]!) <= NORM * norms[k]!, `step ${k}: a norm of ${gradNorm}, not ${norms[k]}`);
+            assert.ok(Math.abs(rate - rates[k]!) <= 1e-9);
+            assert.ok(tokens > 0 && step === ++k);
+            if (k === 1) place.say(`first step after ${((performance.now() - began) / 1000).toFixed(1)} s`);
+            if (k % 4 === 0) answers.add(await greedy(learner, c.tokens));
+        }
+        assert.equal(k, n("steps"));
+        place.say(`all steps after ${((performance.now() - began) / 1000).toFixed(1)} s`);
+        assert.ok(Math.abs(await training.measure() - valid[1]!) <= LOSS);
+        assert.equal(await greedy(plain, c.tokens), before);
+        /* what was saved, against PEFT's */
+        const files = await training.save(), got = await tensorsOf(files[0]!), want = await tensorsOf(peft(`${run}/final`)[0]!);
+        assert.deepEqual(files.map(({ name }) => name), ["adapter_model.safetensors", "adapter_config.json"]);
+        let all = 0, far = 0;
+        for (const [name, values] of want) {
+            const mine = got.get(name);
+            assert.equal(mine?.length, values.length, name);
+            for (let i = 0; i < values.length; i++) {
+                const off = Math.abs(mine![i]! - values[i]!);
+                assert.ok(off <= 2 * n("learning_rate"), `${name}: off by ${off}`);
+                far += off > FINAL ? 1 : 0;
+                all++;
+            }
+        }
+        assert.ok(all > 0 && far * 1000 <= all, `${far} of ${all} elements are away`);
+        const last = await greedy(learner, c.tokens), gguf = await training.save("gguf");
+        await training.close();
+        await fails("MISUSE", /closed/, training.step());
+        /* the same from its file; and the adapter outlives its training */
+        const again = await model.openAdapter(gguf[0]!, { scale: 1 });
+        await plain.setAdapters([again]);
+        assert.equal(await greedy(plain, c.tokens), last);
+        assert.equal(await greedy(learner, c.tokens), last);
+        await plain.setAdapters([]);
+        assert.equal(await greedy(plain, c.tokens), before);
+        await model.close();
+    },
+};
