@@ -771,8 +771,8 @@ BERYL_API beryl_status beryl_graph_compile(beryl_graph *graph, beryl_error *erro
 BERYL_API beryl_status beryl_graph_set(beryl_graph *graph, beryl_value input, const void *data,
                                        size_t size, beryl_error *error);
 /* Starts a run. extents: the values [n_extent] of those from beryl_graph_extent, in the order in
- * which they were made; 0 to their bounds. PENDING:
- * the device is busy, call again. A result that was not read yet is gone. */
+ * which they were made; 0 to their bounds. PENDING: the device is busy, call again. A result that
+ * was not read yet is gone. */
 BERYL_API beryl_status beryl_graph_run(beryl_graph *graph, const uint32_t *extents,
                                        uint32_t n_extent, beryl_error *error);
 /* Sleeps until the last run is done (native builds only; PENDING in a browser). */
@@ -780,6 +780,11 @@ BERYL_API beryl_status beryl_graph_wait(beryl_graph *graph, beryl_error *error);
 /* The first `size` bytes of an output of the last run. PENDING: not done yet. */
 BERYL_API beryl_status beryl_graph_read(beryl_graph *graph, beryl_value output, void *data,
                                         size_t size, beryl_error *error);
+/* One stage of the plan as text, as beryl_engine_explain has it, of a graph that is not compiled
+ * yet and may be afterwards (native builds only). */
+BERYL_API beryl_status beryl_graph_explain(beryl_graph *graph, const beryl_explain_options *options,
+                                           void (*write)(void *user, const char *text, size_t size),
+                                           void *user, beryl_error *error);
 /* For small use: makes `value` an output where it is none, compiles, runs and reads the first
  * `size` bytes of it, in one call. Any value of the graph, which has no extents that a run is
  * given. A graph that is compiled already is run again, with inputs as they were set, and `value`
