@@ -784,6 +784,11 @@ BERYL_API beryl_status beryl_graph_read(beryl_graph *graph, beryl_value output, 
                                         size_t size, beryl_error *error);
 /* The value of an extent, as beryl_graph_shape tells it, in the last run. */
 BERYL_API uint32_t beryl_graph_extent_value(const beryl_graph *graph, uint32_t extent);
+/* One stage of the plan as text, as beryl_engine_explain has it, of a graph that is not compiled
+ * yet and may be afterwards (native builds only). */
+BERYL_API beryl_status beryl_graph_explain(beryl_graph *graph, const beryl_explain_options *options,
+                                           void (*write)(void *user, const char *text, size_t size),
+                                           void *user, beryl_error *error);
 /* For small use: makes `value` an output where it is none, compiles, runs and reads the first
  * `size` bytes of it, in one call. Any value of the graph, which has no extents that a run is
  * given. A graph that is compiled already is run again, with inputs as they were set, and `value`

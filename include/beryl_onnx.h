@@ -39,6 +39,12 @@ typedef struct beryl_onnx_input {
     const void *data;
 } beryl_onnx_input;
 
+/* The size of a dimension that the file names; of one without a name: of "INPUT.AXIS". */
+typedef struct beryl_onnx_extent {
+    const char *name;
+    uint32_t size;
+} beryl_onnx_extent;
+
 typedef struct beryl_onnx_options {
     size_t size;
     const char *folder; /* of files beside the model's, which hold weights; NULL: none are read */
@@ -48,6 +54,8 @@ typedef struct beryl_onnx_options {
      * name, in the order of the inputs (beryl_graph_run); 0: they are refused. Few models can be
      * built so: what computes with shapes needs constants. */
     uint32_t extent_bound;
+    const beryl_onnx_extent *extents; /* for inputs that are not given */
+    size_t n_extent;
 } beryl_onnx_options;
 
 /* Adds a model to a graph. `data` is borrowed until the graph is closed: weights are read from

@@ -238,6 +238,8 @@ typedef enum args_kind {
     X(OP, "op", 0, COUNT, "N", ON_EXPLAIN, "Only node N (graph) or dispatch N")                    \
     X(TRACE_OUT, "out", 0, FILE, "FILE", ON_TRACE,                                                 \
       "Where the trace goes; default trace.json; - is standard output")                            \
+    X(EXTENT, "extent", 0, TEXTS, "NAME=N", ON_BENCH | ON_EXPLAIN,                                 \
+      "Of an ONNX file: the size of a dimension that it leaves open")                              \
     X(EVAL_INPUT, "input", 'i', FILES, "NAME=FILE.npy", ON_EVAL,                                   \
       "The numbers of an input, a NumPy file; each input has one")                                 \
     X(EVAL_OUT, "output", 'o', FILE, "FILE.npz", ON_EVAL,                                          \

@@ -599,6 +599,8 @@ static int bench_run(bench *b, const sizes *p, const sizes *n, const sizes *d, c
 int bench_main(cli *c) {
     const args *a = &c->args;
     sizes p, n, d, s;
+    size_t n_used;
+    if (cli_is_onnx(cli_model(c, &n_used))) return cli_onnx_bench(c, cli_model(c, &n_used));
     if (!sizes_get(a, FLAG_N_PROMPT, 512, &p) || !sizes_get(a, FLAG_N_GEN, 128, &n) ||
         !sizes_get(a, FLAG_N_DEPTH, 0, &d) || !sizes_get(a, FLAG_BATCH, 1, &s))
         return cli_usage(c, "-p, -n, -d and -b take up to %d numbers each", LIST_MAX);
@@ -623,7 +625,6 @@ int bench_main(cli *c) {
     bench b = {
         .c = c, .form = (output)a->values[FLAG_OUTPUT].integer, .n_token_max = (size_t)needed};
     if (c->json) b.form = OUTPUT_JSON;
-    size_t n_used;
     cli_open open = {.model = cli_model(c, &n_used),
                      .sessions = sizes_max(&s),
                      .context = (uint32_t)needed,

@@ -157,7 +157,12 @@ int train_main(cli *c);
 int bench_ops_main(cli *c);
 int ops_main(cli *c);
 int eval_main(cli *c);
-int cli_onnx_show(cli *c, const char *path); /* of show: an ONNX file */
+/* of show, explain and bench: an ONNX file */
+bool cli_is_onnx(const char *path);
+int cli_onnx_show(cli *c, const char *path);
+int cli_onnx_explain(cli *c, const char *path, const beryl_explain_options *options,
+                     void (*write)(void *user, const char *text, size_t size));
+int cli_onnx_bench(cli *c, const char *path);
 int merge_main(cli *c);
 int adapter_main(cli *c);
 int help_main(cli *c);

@@ -1,19 +1,16 @@
-/* eval.c - runs an ONNX file once: inputs from NumPy files, outputs to an archive of them; and what
- * `show` tells about such files.
+/* eval.c - runs an ONNX file once: inputs from NumPy files, outputs to an archive of them.
  *
  * Refuses NumPy files in Fortran order, of big-endian numbers and of other types than Beryl's. An
  * archive is a zip whose parts are stored as they are, of at most 4 GiB.
  * https://numpy.org/doc/stable/reference/generated/numpy.lib.format.html */
 #include "base/file.h"
-#include "base/json.h"
-#include "beryl_onnx.h"
-#include "cli.h"
+#include "onnx.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { ONNX_MAX = INT32_MAX, RANK_MAX = 10 };
+enum { RANK_MAX = 10 };
 
 typedef struct array {
     const char *name;
@@ -186,29 +183,17 @@ static void archive_end(archive *z) {
 
 typedef struct evaluation {
     cli *c;
-    beryl_graph *g;
+    cli_onnx model;
     array inputs[ARGS_TEXTS_MAX];
     size_t n_input;
-    char *model;
-    size_t model_size;
     archive archive;
     beryl_error error;
 } evaluation;
 
 static beryl_status build(evaluation *e, const char *path) {
-    const args *a = &e->c->args;
-    beryl_graph_options options = {.size = sizeof options,
-                                   .device = args_text(a, FLAG_DEVICE),
-                                   .precision = cli_precision(e->c),
-                                   .memory = a->values[FLAG_MEMORY].integer,
-                                   .log = cli_log(e->c)};
     beryl_onnx_input given[ARGS_TEXTS_MAX];
-    base_text folder, names;
-    const char *slash = strrchr(path, '/');
-    base_text_init(&folder, &e->c->heap);
+    base_text names;
     base_text_init(&names, &e->c->heap);
-    if (slash) base_text_add(&folder, path, slash == path ? 1 : (size_t)(slash - path));
-    else base_text_add(&folder, ".", 1);
     for (size_t i = 0; i < e->n_input; i++) /* one after another, each ended by a zero */
         base_text_add(&names, e->inputs[i].name, strcspn(e->inputs[i].name, "=")),
             base_text_add(&names, "", 1);
@@ -216,12 +201,9 @@ static beryl_status build(evaluation *e, const char *path) {
     for (size_t i = 0; !names.failed && i < e->n_input; name += strlen(name) + 1, i++)
         given[i] = (beryl_onnx_input){name, e->inputs[i].type, e->inputs[i].rank, e->inputs[i].dim,
                                       e->inputs[i].file + e->inputs[i].at};
-    const beryl_onnx_options how = {
-        .size = sizeof how, .folder = folder.data, .inputs = given, .n_input = e->n_input};
-    beryl_status status = folder.failed || names.failed ? BERYL_NO_MEMORY : BERYL_OK;
-    if (!status) status = beryl_graph_open(&options, &e->g, &e->error);
-    if (!status) status = beryl_graph_from_onnx(e->g, e->model, e->model_size, &how, &e->error);
-    base_text_fini(&folder);
+    const beryl_onnx_options how = {.size = sizeof how, .inputs = given, .n_input = e->n_input};
+    const beryl_status status =
+        names.failed ? BERYL_NO_MEMORY : cli_onnx_open(e->c, path, how, &e->model, &e->error);
     base_text_fini(&names);
     return status;
 }
@@ -230,7 +212,7 @@ static beryl_status set_inputs(evaluation *e) {
     beryl_port port;
     beryl_status status = BERYL_OK;
     bool used[ARGS_TEXTS_MAX] = {false};
-    for (size_t i = 0; !status && beryl_graph_port(e->g, false, i, &port); i++) {
+    for (size_t i = 0; !status && beryl_graph_port(e->model.g, false, i, &port); i++) {
         array *a = NULL;
         for (size_t k = 0; k < e->n_input; k++)
             if (!strncmp(e->inputs[k].name, port.name, strlen(port.name)) &&
@@ -241,7 +223,7 @@ static beryl_status set_inputs(evaluation *e) {
             return BERYL_IO;
         }
         if (port.value && a->size)
-            status = beryl_graph_set(e->g, port.value, a->file + a->at, a->size, &e->error);
+            status = beryl_graph_set(e->model.g, port.value, a->file + a->at, a->size, &e->error);
         if (status == BERYL_MISUSE) status = BERYL_OK; /* nothing reads it */
     }
     for (size_t k = 0; !status && k < e->n_input; k++)
@@ -263,13 +245,13 @@ static void output_print(const beryl_port *port) {
 static beryl_status read_outputs(evaluation *e, bool written) {
     beryl_port port;
     beryl_status status = BERYL_OK;
-    for (size_t i = 0; !status && beryl_graph_port(e->g, true, i, &port); i++) {
+    for (size_t i = 0; !status && beryl_graph_port(e->model.g, true, i, &port); i++) {
         uint32_t dim[RANK_MAX];
         size_t size = types[type_row(port.type)].bytes;
         for (uint32_t d = 0; d < port.rank; d++) size *= dim[d] = port.dims[d].size;
         char *data = base_heap_take(&e->c->heap, size ? size : 1);
         if (!data) return BERYL_NO_MEMORY;
-        if (port.value) status = beryl_graph_read(e->g, port.value, data, size, &e->error);
+        if (port.value) status = beryl_graph_read(e->model.g, port.value, data, size, &e->error);
         if (!status && written) {
             part_add(&e->archive, port.name, port.type, port.rank, dim, data, size);
             status = e->archive.status;
@@ -302,13 +284,9 @@ static beryl_status write_outputs(evaluation *e) {
 }
 
 static beryl_status run(evaluation *e) {
-    beryl_status status;
-    while ((status = beryl_graph_compile(e->g, &e->error)) == BERYL_PENDING) {}
+    beryl_status status = cli_onnx_compile(&e->model, &e->error);
     if (!status) status = set_inputs(e);
-    while (!status && (status = beryl_graph_run(e->g, NULL, 0, &e->error)) == BERYL_PENDING)
-        status = BERYL_OK;
-    if (!status) status = beryl_graph_wait(e->g, &e->error);
-    return status;
+    return status ? status : cli_onnx_run(&e->model, &e->error);
 }
 
 int eval_main(cli *c) {
@@ -320,86 +298,15 @@ int eval_main(cli *c) {
     e->c = c;
     for (size_t i = 0; !code && i < c->args.n_files; i++)
         code = input_read(c, c->args.files[i], &e->inputs[e->n_input++]);
-    if (!code)
-        status = base_file_read(&c->heap, path, ONNX_MAX, &e->model, &e->model_size, &e->error);
-    if (!code && !status) status = build(e, path);
+    if (!code) status = build(e, path);
     if (!code && !status) status = run(e);
     if (!code && !status) status = write_outputs(e);
     if (!code && status == BERYL_IO && !*e->error.message) code = CLI_FAILED; /* told already */
     else if (!code) code = cli_report(c, status, &e->error);
-    beryl_graph_close(e->g);
     for (size_t i = 0; i < e->n_input; i++)
         if (e->inputs[i].file)
             base_heap_give(&c->heap, e->inputs[i].file, e->inputs[i].file_size + 1);
-    if (e->model) base_heap_give(&c->heap, e->model, e->model_size + 1);
+    cli_onnx_close(c, &e->model);
     base_heap_give(&c->heap, e, sizeof *e);
     return code;
-}
-
-/* ---- show ------------------------------------------------------------------------------------ */
-
-static void text_write(void *user, const char *text, size_t size) {
-    base_text_add(user, text, size);
-}
-
-static void view_print(base_view v) {
-    term_print(stdout, v.data, v.size, true);
-}
-
-static void ports_print(const base_json *root, const char *key, const char *title) {
-    const base_json *list = base_json_find(root, key);
-    for (const base_json *p = list ? list->child : NULL; p; p = p->next) {
-        const base_json *shape = base_json_find(p, "shape");
-        printf("%-14s", title);
-        view_print(base_json_find(p, "name")->text);
-        printf("  ");
-        view_print(base_json_find(p, "type")->text);
-        fputs(shape->kind == JSON_ARRAY ? " [" : "", stdout);
-        for (const base_json *d = shape->child; d; d = d->next) {
-            view_print(d->kind == JSON_STRING && !d->text.size ? base_view_of("?") : d->text);
-            fputs(d->next ? ", " : "", stdout);
-        }
-        puts(shape->kind == JSON_ARRAY ? "]" : "");
-    }
-}
-
-static void described_print(const base_json *root) {
-    printf("%-14s", "producer");
-    view_print(base_json_find(root, "producer")->text);
-    printf("\n%-14s", "opset");
-    for (const base_json *p = base_json_find(root, "opsets")->child; p; p = p->next) {
-        view_print(base_json_find(p, "domain")->text);
-        printf("%s%.0f%s", base_json_find(p, "domain")->text.size ? " " : "",
-               base_json_find(p, "version")->number, p->next ? ", " : "");
-    }
-    putchar('\n');
-    ports_print(root, "inputs", "input");
-    ports_print(root, "outputs", "output");
-    for (const base_json *p = base_json_find(root, "operators")->child; p; p = p->next) {
-        printf("%-14s", "operator");
-        view_print(base_json_find(p, "name")->text);
-        printf(" x %.0f%s\n", base_json_find(p, "count")->number,
-               base_json_find(p, "supported")->kind == JSON_TRUE ? "" : "  (not supported)");
-    }
-}
-
-int cli_onnx_show(cli *c, const char *path) {
-    char *model = NULL;
-    size_t size = 0;
-    base_text text;
-    base_arena arena;
-    base_json *root = NULL;
-    beryl_error error = {0};
-    base_text_init(&text, &c->heap);
-    base_arena_init(&arena, &c->heap);
-    beryl_status status = base_file_read(&c->heap, path, ONNX_MAX, &model, &size, &error);
-    if (!status) status = beryl_onnx_describe(model, size, text_write, &text, &error);
-    if (!status && text.failed) status = BERYL_NO_MEMORY;
-    if (!status && !c->json) status = base_json_parse(&arena, text.data, text.size, &root, &error);
-    if (!status && c->json) printf("%s\n", text.data);
-    else if (!status) described_print(root);
-    base_arena_fini(&arena);
-    base_text_fini(&text);
-    if (model) base_heap_give(&c->heap, model, size + 1);
-    return cli_report(c, status, &error);
 }

@@ -73,6 +73,9 @@ int explain_main(cli *c) {
                                      .op = args_count(a, FLAG_OP, 0),
                                      .device = args_text(a, FLAG_DEVICE),
                                      .precision = cli_precision(c)};
+    if (cli_is_onnx(open.model))
+        return args_has(a, FLAG_PLAN) ? cli_usage(c, "an ONNX file has no --plan")
+                                      : cli_onnx_explain(c, open.model, &options, text_write);
     switch (given_find(open.model)) {
     case GIVEN_MODEL: break;
     case GIVEN_KERNEL: return file_explain(c, open.model, true, &options);

@@ -37,9 +37,11 @@ static const char *const details[COMMAND_COUNT] = {
         "a mean with its "
         "standard deviation. -p, -n, -d and -b take lists. Bytes and dispatches are a token's, and "
         "the percentage tells "
-        "how much of the bandwidth measured on this device the reading of weights makes up.\n\n"
+        "how much of the bandwidth measured on this device the reading of weights makes up. "
+        "Of an ONNX file: the time of a run, on inputs that are drawn.\n\n"
         "  beryl bench model.gguf -p 512,4096 -n 128 -d 0,16384 -r 5 -o md\n"
-        "  beryl bench model.gguf -p 0 -n 128 -b 1,16",
+        "  beryl bench model.gguf -p 0 -n 128 -b 1,16\n"
+        "  beryl bench model.onnx --extent batch=1 -r 20",
     [COMMAND_TOKENIZE] = "Prints ids separated by commas, without BOS. A file that holds only a "
                          "vocabulary serves as MODEL.\n\n"
                          "  beryl tokenize model.gguf --text \"Hello there\"\n"
@@ -58,13 +60,15 @@ static const char *const details[COMMAND_COUNT] = {
     [COMMAND_EXPLAIN] =
         "Numbers at the beginning of a line are what --op takes. Nothing is run; a GPU is not "
         "needed: --device dummy plans for a small WebGPU device, and any other device shows its "
-        "own kernels. Instead of a model, a file may hold a graph as text (a line a value, like "
+        "own kernels. An ONNX file is a model too. Instead of one, a file may hold a graph as text "
+        "(a line a value, like "
         "'%1 = input F32 [4 64] \"x\"'), or one kernel in printed IR, which is shown after the "
         "passes or in "
         "the device's language.\n\n"
         "  beryl explain model.gguf\n"
         "  beryl explain model.gguf --stage plan --plan prefill --device dummy\n"
         "  beryl explain model.gguf --stage code --op 3 --device host\n"
+        "  beryl explain model.onnx --extent batch=1 --stage plan\n"
         "  beryl explain kernel.ir --stage code --device opencl",
     [COMMAND_TRACE] =
         "Open the file at ui.perfetto.dev or in chrome://tracing. One track has each dispatch with "

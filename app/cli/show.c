@@ -167,8 +167,7 @@ static int describe_print(cli *c, const char *text) {
 int show_main(cli *c) {
     size_t n_used;
     cli_open open = {.model = cli_model(c, &n_used), .header_only = true};
-    if (open.model && base_view_ends(base_view_of(open.model), BASE_VIEW(".onnx")))
-        return cli_onnx_show(c, open.model);
+    if (cli_is_onnx(open.model)) return cli_onnx_show(c, open.model);
     beryl_engine *engine = cli_engine_open(c, &open);
     if (!engine) return CLI_FAILED;
     beryl_engine_info info = {0};

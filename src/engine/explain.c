@@ -6,6 +6,7 @@
 #include "codegen/codegen.h"
 #include "ir/pass/pass.h"
 #endif
+#include "engine/graph_api.h"
 #include "engine/out.h"
 #include "graph/text.h"
 
@@ -104,6 +105,33 @@ beryl_status beryl_text_explain(const char *text, size_t size, const beryl_expla
 }
 
 #else
+
+beryl_status beryl_graph_explain(beryl_graph *g, const beryl_explain_options *options,
+                                 write_fn *write, void *user, beryl_error *error) {
+    beryl_explain_options o;
+    base_text out;
+    if (!g || !write || (g->stage != STAGE_BUILD && !g->explained) || g->stage == STAGE_FAILED)
+        return base_fail(
+            error, BERYL_MISUSE,
+            "beryl_graph_explain needs a graph that is not compiled yet, and a function to call");
+    beryl_status status = options_of(options, &o, error);
+    if (status != BERYL_OK) return status;
+    base_text_init(&out, &g->heap);
+    if (g->stage == STAGE_BUILD) {
+        beryl_error why = {0};
+        g->explained = true;
+        status = graph_api_plan(g, &why);
+        if (status != BERYL_OK) {
+            g->stage = STAGE_FAILED;
+            g->failure = why;
+            if (error) *error = why;
+        }
+    }
+    if (status == BERYL_OK) status = print_stage(g->device, &o, g->g, g->exec, &out, error);
+    if (status == BERYL_OK && out.size) write(user, out.data, out.size);
+    base_text_fini(&out);
+    return status;
+}
 
 static void print_ir(base_text *out, const char *what, const ir_kernel *k) {
     base_text_print(out, "%s:\n", what);

@@ -306,7 +306,7 @@ graph_exec_options engine_graph_options(beryl_precision precision) {
     return (graph_exec_options){.exact = precision == BERYL_PRECISION_EXACT};
 }
 
-static beryl_status compile_begin(beryl_graph *g, beryl_error *error) {
+beryl_status graph_api_plan(beryl_graph *g, beryl_error *error) {
     beryl_status status = graph_status(g->g, error);
     if (status != BERYL_OK) return status;
     if (!g->n_output) return base_fail(error, BERYL_MISUSE, "graph: nothing is an output");
@@ -314,9 +314,11 @@ static beryl_status compile_begin(beryl_graph *g, beryl_error *error) {
     g->store.n_source = (uint32_t)g->sources.count;
     status = store_layout(&g->store, g->memory, error);
     if (status == BERYL_OK) status = store_make(&g->store, error);
-    const graph_exec_options options = engine_graph_options(g->precision);
-    return status == BERYL_OK ? graph_exec_open(g->g, &g->store, &options, &g->exec, error)
-                              : status;
+    graph_exec_options options = engine_graph_options(g->precision);
+    options.explained = g->explained;
+    if (status == BERYL_OK) status = graph_exec_open(g->g, &g->store, &options, &g->exec, error);
+    if (status == BERYL_OK) g->stage = STAGE_UPLOAD;
+    return status;
 }
 
 beryl_status beryl_graph_compile(beryl_graph *g, beryl_error *error) {
@@ -327,10 +329,7 @@ beryl_status beryl_graph_compile(beryl_graph *g, beryl_error *error) {
         if (error) *error = g->failure;
         return g->failure.code;
     }
-    if (g->stage == STAGE_BUILD) {
-        status = compile_begin(g, &why);
-        if (status == BERYL_OK) g->stage = STAGE_UPLOAD;
-    }
+    if (g->stage == STAGE_BUILD) status = graph_api_plan(g, &why);
     if (g->stage == STAGE_UPLOAD) {
         status = store_upload_step(&g->store, &why);
         if (status == BERYL_OK) g->stage = STAGE_PROGRAMS;

@@ -40,6 +40,7 @@ struct beryl_graph {
     graph_stage stage;
     device_ticket ticket;                   /* of the last run; 0: none */
     uint32_t extents[GRAPH_EXTENT_MAX + 1]; /* of the last run, from [1] */
+    bool explained;                         /* the plan keeps what its steps are made from */
     bool evaluated;                         /* the last run is that of a beryl_graph_eval */
     device_ticket state_ticket;             /* of a beryl_graph_state_get; 0: none */
     size_t state_got;                       /* bytes of it */
@@ -54,6 +55,8 @@ enum {
 };
 extern const base_type graph_api_types[TYPE_KNOWN]; /* of the types that callers know */
 
+/* Lays out the store and makes the plan: the first step of compiling. */
+beryl_status graph_api_plan(beryl_graph *g, beryl_error *error);
 /* Nothing has failed, and it is not compiled. */
 bool graph_api_may_build(const beryl_graph *g);
 /* The graph's error, "WHAT: NAME", unless there is one; gives 0. */

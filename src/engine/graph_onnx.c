@@ -128,14 +128,19 @@ static beryl_status options_of(const beryl_onnx_options *from, beryl_onnx_option
             (x->rank && !x->dims))
             return base_fail(error, BERYL_MISUSE, "what is given of input %zu is no tensor", i + 1);
     }
+    for (size_t i = 0; i < to->n_extent; i++)
+        if (!to->extents[i].name || !to->extents[i].size)
+            return base_fail(error, BERYL_MISUSE, "extent %zu has no name or no size", i + 1);
     return BERYL_OK;
 }
 
 static void build(importing *i, const onnx_model *model, const beryl_onnx_options *o) {
     beryl_graph *g = i->g;
     onnx_given *given = base_arena_take(&g->arena, o->n_input ? o->n_input : 1, sizeof *given);
+    onnx_extent *extents =
+        base_arena_take(&g->arena, o->n_extent ? o->n_extent : 1, sizeof *extents);
     onnx_ports *ports = base_arena_take(&g->arena, 1, sizeof *ports);
-    if (!given || !ports) {
+    if (!given || !extents || !ports) {
         graph_refuse(g->g, BERYL_NO_MEMORY, "out of host memory");
         return;
     }
@@ -145,8 +150,12 @@ static void build(importing *i, const onnx_model *model, const beryl_onnx_option
             x->name, {.type = graph_api_types[x->type], .rank = x->rank, .data = x->data}};
         for (uint32_t d = 0; d < x->rank; d++) given[k].array.dim[d] = x->dims[d];
     }
+    for (size_t k = 0; k < o->n_extent; k++)
+        extents[k] = (onnx_extent){o->extents[k].name, o->extents[k].size};
     const onnx_options how = {.given = given,
                               .n_given = o->n_input,
+                              .extents = extents,
+                              .n_extent = o->n_extent,
                               .extent_most = o->extent_bound,
                               .constant = constant,
                               .load = load,

@@ -39,6 +39,7 @@ bool onnx_is_given(const onnx_call *c, size_t k); /* is there an input k? */
 graph_value onnx_in(onnx_call *c, size_t k);      /* as a value of the graph; 0: refused */
 graph_value onnx_or_none(onnx_call *c, size_t k); /* 0: left out */
 const graph_tensor *onnx_tensor_of(onnx_call *c, graph_value v);
+bool onnx_is_sized(onnx_call *c, const graph_tensor *t); /* false: refused */
 /* Type and shape of an input, also of one without elements. false: refused. */
 typedef struct onnx_shape {
     base_type type;

@@ -618,8 +618,22 @@ static graph_dim extent_of(onnx_import_state *s, base_view name) {
     return kept ? (graph_dim){most, graph_extent_add(s->g, kept, most)} : (graph_dim){0};
 }
 
+/* What the caller says of dimension i of an input; the name for it is `name`. 0: nothing. */
+static uint32_t size_said(const onnx_import_state *s, const onnx_info *info, uint32_t i, char *name,
+                          size_t size) {
+    const base_view own = info->dim_name[i];
+    if (own.size) snprintf(name, size, "%.*s", (int)(own.size < 80 ? own.size : 80), own.data);
+    else
+        snprintf(name, size, "%.*s.%u", (int)(info->name.size < 80 ? info->name.size : 80),
+                 info->name.data, i);
+    for (size_t k = 0; k < s->options->n_extent; k++)
+        if (!strcmp(s->options->extents[k].name, name)) return s->options->extents[k].size;
+    return 0;
+}
+
 static bool input_shape(onnx_import_state *s, const onnx_info *info, const onnx_given *given,
                         onnx_port *port) {
+    char name[100];
     port->rank = given ? given->array.rank : info->rank;
     if (given && info->shaped && info->rank != given->array.rank)
         return refuse(s->g, "another number of dimensions is given for input", info->name), false;
@@ -633,10 +647,15 @@ static bool input_shape(onnx_import_state *s, const onnx_info *info, const onnx_
             port->dim[i] = (graph_dim){given->array.dim[i], 0};
         } else if (said >= 0) {
             port->dim[i] = (graph_dim){(uint32_t)said, 0};
+        } else if (size_said(s, info, i, name, sizeof name)) {
+            port->dim[i] = (graph_dim){size_said(s, info, i, name, sizeof name), 0};
         } else if (s->options->extent_most) {
             port->dim[i] = extent_of(s, info->dim_name[i]);
         } else {
-            return refuse(s->g, "the shape has to be given of input", info->name), false;
+            graph_refuse(s->g, BERYL_UNSUPPORTED,
+                         "the size of dimension '%s' of input '%.*s' is not given", name,
+                         (int)(info->name.size < 80 ? info->name.size : 80), info->name.data);
+            return false;
         }
     }
     return s->g->error.code == BERYL_OK;

@@ -55,12 +55,6 @@ static graph_value joined_indices(onnx_call *c, const uint32_t *sizes, uint32_t 
     return joined;
 }
 
-static bool constant_dims(onnx_call *c, const graph_tensor *t) {
-    for (uint32_t i = 0; i < t->rank; i++)
-        if (t->dim[i].extent) return onnx_refuse(c, "a tensor that each run sizes"), false;
-    return true;
-}
-
 /* The shape [before.., count, rest..] of t with axes [first, first + k) joined. */
 static graph_value with_joined(onnx_call *c, graph_value x, uint32_t first, uint32_t k) {
     const graph_tensor t = *onnx_tensor_of(c, x);
@@ -79,7 +73,7 @@ void onnx_gather_nd(onnx_call *c) {
     if (!x || !ids) return;
     const graph_tensor t = *onnx_tensor_of(c, x), u = *onnx_tensor_of(c, ids);
     const int64_t batch = onnx_whole(c, "batch_dims", 0);
-    if (!constant_dims(c, &t) || !constant_dims(c, &u)) return;
+    if (!onnx_is_sized(c, &t) || !onnx_is_sized(c, &u)) return;
     const uint32_t k = u.rank ? u.dim[u.rank - 1].size : 0;
     if (!u.rank || batch < 0 || batch >= u.rank || (uint64_t)batch + k > t.rank || !k) {
         onnx_refuse(c, "tuples of %u indices into %u axes", k, t.rank);
@@ -154,7 +148,7 @@ void onnx_scatter_nd(onnx_call *c) {
     const graph_value x = onnx_in(c, 0), ids = onnx_in(c, 1), updates = onnx_in(c, 2);
     if (!x || !ids || !updates) return;
     const graph_tensor t = *onnx_tensor_of(c, x), u = *onnx_tensor_of(c, ids);
-    if (!constant_dims(c, &t) || !constant_dims(c, &u)) return;
+    if (!onnx_is_sized(c, &t) || !onnx_is_sized(c, &u)) return;
     const uint32_t k = u.rank ? u.dim[u.rank - 1].size : 0;
     if (!k || k > t.rank) {
         onnx_refuse(c, "tuples of %u indices into %u axes", k, t.rank);
@@ -179,7 +173,7 @@ void onnx_tensor_scatter(onnx_call *c) {
     if (!x || !updates) return;
     const graph_tensor t = *onnx_tensor_of(c, x), u = *onnx_tensor_of(c, updates);
     const uint32_t axis = onnx_axis(c, onnx_whole(c, "axis", -2), t.rank);
-    if (axis == UINT32_MAX || !constant_dims(c, &t) || !constant_dims(c, &u)) return;
+    if (axis == UINT32_MAX || !onnx_is_sized(c, &t) || !onnx_is_sized(c, &u)) return;
     graph *g = c->g;
     graph_value at = graph_iota(g, updates, axis);
     if (onnx_is_given(c, 2)) {
@@ -268,7 +262,7 @@ void onnx_compress(onnx_call *c) {
     if (!keep) return;
     const onnx_attribute *a = onnx_attribute_find(c, "axis");
     graph_tensor t = *onnx_tensor_of(c, x);
-    if (!constant_dims(c, &t)) return;
+    if (!onnx_is_sized(c, &t)) return;
     uint32_t axis = 0, n = 0;
     if (!a) {
         const uint32_t all = (uint32_t)graph_element_bound(&t);
@@ -329,7 +323,7 @@ void onnx_reverse_sequence(onnx_call *c) {
     const graph_tensor t = *onnx_tensor_of(c, x);
     const uint32_t batch = onnx_axis(c, onnx_whole(c, "batch_axis", 1), t.rank),
                    time = onnx_axis(c, onnx_whole(c, "time_axis", 0), t.rank);
-    if (batch == UINT32_MAX || time == UINT32_MAX || !constant_dims(c, &t)) return;
+    if (batch == UINT32_MAX || time == UINT32_MAX || !onnx_is_sized(c, &t)) return;
     uint32_t dim[GRAPH_RANK_MAX];
     for (uint32_t i = 0; i < t.rank; i++) dim[i] = i == batch ? t.dim[i].size : 1;
     const graph_value at = graph_iota(c->g, x, time),

@@ -31,6 +31,12 @@ typedef struct onnx_given {
     onnx_array array;
 } onnx_given;
 
+/* What the caller says of a dimension, by the file's name for it or "INPUT.AXIS". */
+typedef struct onnx_extent {
+    const char *name;
+    uint32_t size;
+} onnx_extent;
+
 typedef struct onnx_port { /* value: 0: has no elements */
     const char *name;
     graph_value value;
@@ -42,6 +48,8 @@ typedef struct onnx_port { /* value: 0: has no elements */
 typedef struct onnx_options {
     const onnx_given *given;
     size_t n_given;
+    const onnx_extent *extents;
+    size_t n_extent;
     uint32_t extent_most; /* bound of dimensions that nobody said; 0: they are refused */
     /* An array as a value of the graph. */
     graph_value (*constant)(void *context, const onnx_array *array, const char *name);

@@ -2,12 +2,18 @@
  * its variant. Opsets before 7 are not read: shapes of pointwise operators were said otherwise. */
 #include "onnx/operators.h"
 
+/* No graph has a result whose size depends on numbers of a run. */
+static void unsized(onnx_call *c) {
+    onnx_refuse(c, "how large the result is depends on numbers that only a run knows");
+}
+
 /* clang-format off */
 static const onnx_operator operators[] = {
     {"Abs", 7, 0, onnx_unary, OP_ABS},
     {"Acos", 7, 0, onnx_unary, OP_ACOS},
     {"Acosh", 9, 0, onnx_activate, ACT_ACOSH},
     {"Add", 7, 0, onnx_binary, OP_ADD},
+    {"AffineGrid", 20, 0, onnx_affine_grid, 0},
     {"And", 7, 0, onnx_binary, OP_BIT_AND},
     {"ArgMax", 7, 0, onnx_arg, true},
     {"ArgMin", 7, 0, onnx_arg, false},
@@ -27,6 +33,7 @@ static const onnx_operator operators[] = {
     {"BlackmanWindow", 17, 0, onnx_window_function, 2},
     {"Cast", 7, 0, onnx_cast, 0},
     {"CastLike", 15, 0, onnx_cast_like, 0},
+    {"CausalConvWithState", 27, 0, onnx_causal_conv, 0},
     {"Ceil", 7, 0, onnx_unary, OP_CEIL},
     {"Celu", 12, 0, onnx_activate, ACT_CELU},
     {"CenterCropPad", 18, 0, onnx_center_crop_pad, 0},
@@ -43,8 +50,10 @@ static const onnx_operator operators[] = {
     {"Cosh", 9, 0, onnx_unary, OP_COSH},
     {"CumProd", 26, 0, onnx_scan_op, OP_CUMPROD},
     {"CumSum", 11, 0, onnx_scan_op, OP_CUMSUM},
+    {"DeformConv", 19, 0, onnx_deform_conv, 0},
     {"DepthToSpace", 7, 0, onnx_depth_to_space, 0},
     {"DequantizeLinear", 10, 0, onnx_dequantize, 0},
+    {"DFT", 17, 0, onnx_dft, 0},
     {"Div", 7, 0, onnx_binary, OP_DIV},
     {"Dropout", 7, 0, onnx_dropout, 0},
     {"DynamicQuantizeLinear", 11, 0, onnx_dynamic_quantize, 0},
@@ -66,8 +75,9 @@ static const onnx_operator operators[] = {
     {"GlobalMaxPool", 7, 0, onnx_global_pool, OP_AMAX},
     {"Greater", 7, 0, onnx_binary, OP_GT},
     {"GreaterOrEqual", 12, 0, onnx_binary, OP_GE},
-    {"GRU", 7, 0, onnx_recurrent, CELL_GRU},
+    {"GridSample", 16, 0, onnx_grid_sample, 0},
     {"GroupNormalization", 18, 0, onnx_group_norm, 1},
+    {"GRU", 7, 0, onnx_recurrent, CELL_GRU},
     {"HammingWindow", 17, 0, onnx_window_function, 1},
     {"HannWindow", 17, 0, onnx_window_function, 0},
     {"Hardmax", 7, 0, onnx_hardmax, 0},
@@ -82,6 +92,7 @@ static const onnx_operator operators[] = {
     {"LeakyRelu", 7, 0, onnx_activate, ACT_LEAKY},
     {"Less", 7, 0, onnx_binary, OP_LT},
     {"LessOrEqual", 12, 0, onnx_binary, OP_LE},
+    {"LinearAttention", 27, 0, onnx_linear_attention, 0},
     {"Log", 7, 0, onnx_unary, OP_LOG},
     {"LogSoftmax", 7, 0, onnx_log_softmax, 0},
     {"Loop", 7, 0, onnx_run_loop, 0},
@@ -93,8 +104,10 @@ static const onnx_operator operators[] = {
     {"MatMulInteger", 10, 0, onnx_matmul_integer, 0},
     {"Max", 8, 0, onnx_variadic, OP_MAX},
     {"MaxPool", 7, 0, onnx_pool, POOL_MAX},
+    {"MaxUnpool", 9, 0, onnx_max_unpool, 0},
     {"Mean", 8, 0, onnx_mean, 0},
     {"MeanVarianceNormalization", 9, 0, onnx_mean_variance_norm, 0},
+    {"MelWeightMatrix", 17, 0, onnx_mel_weights, 0},
     {"Min", 8, 0, onnx_variadic, OP_MIN},
     {"Mish", 18, 0, onnx_unary, OP_MISH},
     {"Mod", 10, 0, onnx_mod, 0},
@@ -102,6 +115,7 @@ static const onnx_operator operators[] = {
     {"Neg", 7, 0, onnx_unary, OP_NEG},
     {"NegativeLogLikelihoodLoss", 12, 0, onnx_loss, 0},
     {"NonZero", 9, 0, onnx_nonzero, 0},
+    {"NonMaxSuppression", 10, 0, unsized, 0},
     {"Not", 1, 0, onnx_unary, OP_LOGICAL_NOT},
     {"OneHot", 9, 0, onnx_one_hot, 0},
     {"Or", 7, 0, onnx_binary, OP_BIT_OR},
@@ -127,8 +141,9 @@ static const onnx_operator operators[] = {
     {"Reshape", 7, 0, onnx_reshape_to, 0},
     {"Resize", 10, 0, onnx_resize, 0},
     {"ReverseSequence", 10, 0, onnx_reverse_sequence, 0},
-    {"RNN", 7, 0, onnx_recurrent, CELL_RNN},
     {"RMSNormalization", 23, 0, onnx_rms_norm, 0},
+    {"RNN", 7, 0, onnx_recurrent, CELL_RNN},
+    {"RoiAlign", 10, 0, onnx_roi_align, 0},
     {"RotaryEmbedding", 23, 0, onnx_rotary, 0},
     {"Round", 11, 0, onnx_activate, ACT_ROUND},
     {"Scan", 9, 0, onnx_run_scan, 0},
@@ -152,6 +167,7 @@ static const onnx_operator operators[] = {
     {"Split", 7, 0, onnx_split, 0},
     {"Sqrt", 7, 0, onnx_unary, OP_SQRT},
     {"Squeeze", 7, 0, onnx_squeeze, 0},
+    {"STFT", 17, 0, onnx_stft, 0},
     {"Sub", 7, 0, onnx_binary, OP_SUB},
     {"Sum", 8, 0, onnx_variadic, OP_ADD},
     {"SwiGLU", 28, 0, onnx_swiglu, 0},
@@ -164,6 +180,7 @@ static const onnx_operator operators[] = {
     {"TopK", 7, 0, onnx_topk, 0},
     {"Transpose", 7, 0, onnx_transpose, 0},
     {"Trilu", 14, 0, onnx_trilu, 0},
+    {"Unique", 11, 0, unsized, 0},
     {"Unsqueeze", 7, 0, onnx_unsqueeze, 0},
     {"Upsample", 7, 9, onnx_resize, 1},
     {"Where", 9, 0, onnx_where, 0},
@@ -179,5 +196,6 @@ const onnx_operator *onnx_operator_find(base_view domain, base_view name) {
 }
 
 bool onnx_operator_is_known(base_view domain, base_view name) {
-    return onnx_operator_find(domain, name) != NULL;
+    const onnx_operator *op = onnx_operator_find(domain, name);
+    return op && op->run != unsized;
 }

@@ -58,7 +58,13 @@ onnx_fn onnx_layer_norm, onnx_rms_norm, onnx_group_norm, onnx_batch_norm, onnx_l
     onnx_mean_variance_norm, onnx_lrn;
 /* window.c */
 onnx_fn onnx_conv, onnx_conv_transpose, onnx_pool, onnx_global_pool, onnx_resize, onnx_col2im,
-    onnx_window_function;
+    onnx_window_function, onnx_max_unpool;
+/* sample.c */
+onnx_fn onnx_grid_sample, onnx_affine_grid, onnx_roi_align, onnx_deform_conv;
+/* spectrum.c */
+onnx_fn onnx_dft, onnx_stft, onnx_mel_weights;
+/* carried.c */
+onnx_fn onnx_causal_conv, onnx_linear_attention;
 /* product.c */
 onnx_fn onnx_matmul, onnx_gemm, onnx_einsum, onnx_quantize, onnx_dequantize, onnx_dynamic_quantize,
     onnx_matmul_integer, onnx_conv_integer, onnx_qlinear_matmul, onnx_qlinear_conv;

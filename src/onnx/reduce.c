@@ -137,6 +137,22 @@ void onnx_hardmax(onnx_call *c) {
     if (at) give_as(c, onnx_as(c, onnx_op2(c, OP_EQ, graph_iota(c->g, rows, axis), at), type), x);
 }
 
+/* Of integers, which wrap: each element's window reaches back to the first. */
+static graph_value whole_scan(onnx_call *c, graph_value x, uint32_t axis, base_op op,
+                              bool exclusive, bool back) {
+    graph *g = c->g;
+    const graph_tensor t = *onnx_tensor_of(c, x);
+    if (!onnx_is_sized(c, &t)) return 0;
+    const uint32_t n = t.dim[axis].size;
+    if (back) x = graph_flip(g, x, axis);
+    x = graph_pad(g, x, axis, n - !exclusive, 0, op == OP_CUMPROD);
+    if (x && exclusive) x = graph_narrow(g, x, axis, 0, 2 * n - 1, 1);
+    x = x ? graph_windows(g, x, axis, n, 1) : 0;
+    x = x ? graph_reduce(g, op == OP_CUMPROD ? OP_PROD : OP_SUM, x, 1u << t.rank, 0) : 0;
+    x = x ? graph_squeeze(g, x, t.rank) : 0;
+    return x && back ? graph_flip(g, x, axis) : x;
+}
+
 void onnx_scan_op(onnx_call *c) {
     const graph_value x = onnx_in(c, 0);
     onnx_wholes axis;
@@ -144,13 +160,11 @@ void onnx_scan_op(onnx_call *c) {
     const graph_tensor t = *onnx_tensor_of(c, x);
     const uint32_t along = onnx_axis(c, axis.n ? axis.at[0] : 0, t.rank);
     if (along == UINT32_MAX) return;
-    /* integers through numbers that hold them */
-    const base_type work = base_type_is_float(t.type) ? t.type : TYPE_F64;
+    const base_op op = (base_op)c->variant;
+    const bool exclusive = onnx_whole(c, "exclusive", 0), back = onnx_whole(c, "reverse", 0);
     onnx_give(c, 0,
-              onnx_as(c,
-                      graph_scan(c->g, onnx_as(c, x, work), along, (base_op)c->variant,
-                                 onnx_whole(c, "exclusive", 0), onnx_whole(c, "reverse", 0)),
-                      t.type));
+              base_type_is_float(t.type) ? graph_scan(c->g, x, along, op, exclusive, back)
+                                         : whole_scan(c, x, along, op, exclusive, back));
 }
 
 /* x [n, c, ..] of logarithms, or of logits (variant 1), targets [n, ..]: minus the one of the

@@ -54,6 +54,12 @@ graph_value onnx_expand(onnx_call *c, graph_value v, uint32_t rank, const graph_
     return same ? v : graph_expand(c->g, v, rank, dim);
 }
 
+bool onnx_is_sized(onnx_call *c, const graph_tensor *t) {
+    for (uint32_t i = 0; i < t->rank; i++)
+        if (t->dim[i].extent) return onnx_refuse(c, "a tensor that each run sizes"), false;
+    return true;
+}
+
 graph_value onnx_indices(onnx_call *c, size_t k, uint32_t n) {
     if (onnx_is_given(c, k) && c->in[k].array && !c->in[k].given) {
         const onnx_array *a = onnx_known(c, k);

@@ -241,6 +241,54 @@ void onnx_global_pool(onnx_call *c) {
     else onnx_give(c, 0, graph_reduce(c->g, (base_op)c->variant, x, ((1u << rank) - 1) & ~3u, 0));
 }
 
+/* x [n, c, in..] to the places, as if the result were flat, that a pool took them from; elsewhere
+ * 0. The shape that is said may be larger. */
+void onnx_max_unpool(onnx_call *c) {
+    graph *g = c->g;
+    const graph_value x = onnx_in(c, 0);
+    graph_value ids = onnx_in(c, 1);
+    onnx_wholes kernel, strides, pads, shape = {.n = 0};
+    if (!x || !ids) return;
+    const graph_tensor t = *onnx_tensor_of(c, x), u = *onnx_tensor_of(c, ids);
+    onnx_wholes_at(c, "kernel_shape", 0, &kernel);
+    onnx_wholes_at(c, "strides", 0, &strides);
+    onnx_wholes_at(c, "pads", 0, &pads);
+    if (onnx_is_given(c, 2) && !onnx_wholes_of(c, 2, &shape)) return;
+    if (!onnx_is_sized(c, &t) || !onnx_is_sized(c, &u)) return;
+    const uint32_t n = (uint32_t)kernel.n, all = (uint32_t)graph_element_bound(&t);
+    if (!n || t.rank != n + 2 || (shape.n && shape.n != t.rank) || graph_element_bound(&u) != all) {
+        onnx_refuse(c, "windows of %u axes for %u", n, t.rank);
+        return;
+    }
+    uint32_t dim[GRAPH_RANK_MAX] = {t.dim[0].size, t.dim[1].size};
+    uint64_t count = (uint64_t)dim[0] * dim[1];
+    for (uint32_t i = 0; i < n; i++) {
+        uint32_t size, step, before, after;
+        if (!one(c, &kernel, i, 1, 1, &size) || !one(c, &strides, i, 1, 1, &step) ||
+            !one(c, &pads, i, 0, 0, &before) || !one(c, &pads, i + n, 0, 0, &after))
+            return;
+        const int64_t out =
+            (int64_t)(t.dim[i + 2].size - 1) * step + size - (int64_t)before - after;
+        if (out < 1 || out > INT32_MAX || (count *= (uint64_t)out) > INT32_MAX) {
+            onnx_refuse(c, "a size of %lld", (long long)out);
+            return;
+        }
+        dim[i + 2] = (uint32_t)out;
+    }
+    ids = onnx_reshape(c, onnx_as(c, ids, TYPE_I32), 1, &all);
+    const graph_dim flat = {(uint32_t)count, 0};
+    const graph_value empty = onnx_expand(c, onnx_number(c, 0, t.type), 1, &flat),
+                      v = onnx_reshape(c, x, 1, &all);
+    graph_value y = empty && ids && v ? graph_scatter(g, empty, ids, v, 0) : 0;
+    y = onnx_reshape(c, y, t.rank, dim);
+    for (uint32_t i = 0; y && shape.n && i < t.rank; i++) {
+        if (shape.at[i] < dim[i] || shape.at[i] > INT32_MAX)
+            y = onnx_refuse(c, "a shape that is smaller than what the pool took");
+        else if (shape.at[i] > dim[i]) y = graph_pad(g, y, i, 0, (uint32_t)shape.at[i] - dim[i], 0);
+    }
+    onnx_give(c, 0, y);
+}
+
 /* ---- other sizes ----------------------------------------------------------------------------- */
 
 typedef struct scaling {
