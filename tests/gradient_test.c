@@ -241,6 +241,49 @@ MADE(attended,
      graph_attend(g, x[0], x[1], x[2], 0, &(graph_sdpa){.causal = true, .window = 2, .first = 1}))
 MADE(sdpa_grouped, graph_attend(g, x[0], x[1], x[2], 0, &(graph_sdpa){.scale = 1}))
 
+MADE(mse, graph_loss(g, LOSS_MSE, x[0], x[1], 0))
+MADE(l1, graph_square(g, graph_loss(g, LOSS_L1, x[0], x[1], 0)))
+MADE(huber, graph_loss(g, LOSS_HUBER, x[0], x[1], 0.75f))
+MADE(bce, graph_loss(g, LOSS_BCE, x[0], x[1], 0))
+MADE(kl, graph_loss(g, LOSS_KL, x[0], graph_square(g, x[1]), 0))
+MADE(cosine, graph_loss(g, LOSS_COSINE, x[0], x[1], 0))
+MADE(nll, graph_square(g, graph_nll(g, x[0], places(g, x[1], 0, 7))))
+MADE(triplet, graph_triplet(g, x[0], x[1], x[2], 2))
+
+static graph_value selective(graph *g, const graph_value *x) {
+    const graph_selective s = {.x = x[0],
+                               .dt = graph_square(g, x[1]),
+                               .a = graph_neg(g, graph_square(g, x[2])),
+                               .b = x[3],
+                               .c = graph_sin(g, x[3])};
+    return graph_selective_scan(g, &s, NULL);
+}
+
+static graph_value selective_all(graph *g, const graph_value *x) {
+    graph_value last;
+    const graph_selective s = {.x = x[0],
+                               .dt = graph_sigmoid(g, x[0]),
+                               .a = x[1],
+                               .b = x[2],
+                               .c = x[2],
+                               .d = x[3],
+                               .first = graph_narrow(g, x[2], 1, 0, 1, 1)};
+    graph_value y = graph_selective_scan(g, &s, &last);
+    return graph_mul(
+        g, y, graph_reduce(g, OP_SUM, graph_permute(g, last, 3, (uint32_t[]){0, 2, 1}), 2, 0));
+}
+
+static graph_value delta_rule(graph *g, const graph_value *x) {
+    const graph_value each = graph_squeeze(g, graph_narrow(g, x[2], 2, 0, 1, 1), 2);
+    const graph_delta d = {.q = x[0],
+                           .k = graph_l2_norm(g, x[1], 2, 1e-3f),
+                           .v = x[2],
+                           .decay = graph_neg(g, graph_square(g, each)),
+                           .beta = graph_sigmoid(g, each),
+                           .first = x[3]};
+    return graph_gated_delta(g, &d, NULL);
+}
+
 static const rule_case cases[] = {
     {"views", views, "65n", DOUBLE, false},
     {"reshape", reshaped, "n23", DOUBLE, false},
@@ -306,6 +349,18 @@ static const rule_case cases[] = {
     {"log-softmax", log_softmax, "n5", DOUBLE, false},
     {"cross-entropy", cross_entropy, "n5 n", DOUBLE, false},
     {"cast", cast, "n5", DOUBLE, false},
+    {"mse", mse, "n5 n5", DOUBLE, false},
+    {"l1", l1, "n5 n5", DOUBLE, false},
+    {"huber", huber, "n5 n5", DOUBLE, false},
+    {"bce", bce, "n5 n5", DOUBLE, false},
+    {"kl", kl, "n5 n5", DOUBLE, false},
+    {"cosine", cosine, "n5 n5", DOUBLE, false},
+    {"nll", nll, "n5 n", DOUBLE, false},
+    {"triplet", triplet, "n5 n5 n5", DOUBLE, false},
+    {"selective-scan", selective, "n52 n52 23 n53", DOUBLE, true},
+    {"selective-scan-of-a-run", selective, "2n2 2n2 23 2n3", DOUBLE, false},
+    {"selective-scan-all", selective_all, "n41 13 n43 1", DOUBLE, true},
+    {"gated-delta", delta_rule, "262 262 263 223", DOUBLE, true},
     {"distance", distance, "n3 43", DOUBLE, false},
     {"roll", rolled, "n5", DOUBLE, false},
     {"repeat", repeated, "n3", DOUBLE, false},

@@ -337,6 +337,16 @@ graph_value graph_attend_weights(graph *g, graph_value scores, graph_value visib
  * q times row i of it is added to the scores of what is i rows before. */
 graph_value graph_local_attention(graph *g, graph_value q, graph_value k, graph_value v,
                                   graph_value far, uint32_t window, float scale, float cap);
+/* As beryl_graph_selective_scan and beryl_graph_gated_delta; first, d: 0: none; last: NULL: not
+ * wanted. */
+typedef struct graph_selective {
+    graph_value x, dt, a, b, c, d, first;
+} graph_selective;
+graph_value graph_selective_scan(graph *g, const graph_selective *s, graph_value *last);
+typedef struct graph_delta {
+    graph_value q, k, v, decay, beta, first;
+} graph_delta;
+graph_value graph_gated_delta(graph *g, const graph_delta *d, graph_value *last);
 /* n parts of x's last axis, one after another, each twice as long as its angles' last axis. */
 enum { GRAPH_ROTATE_MAX = 4 };
 graph_value graph_rotate(graph *g, graph_value x, uint32_t n, const graph_value *cosines,
@@ -393,6 +403,22 @@ graph_value graph_own_rule(graph *g, graph_own own);
 /* -log(softmax(logits)[target]) of each row; of a target that is no class 0. logits [n, classes]
  * floats, targets I32 [n] -> [n] of F32, or F64 where the logits are. */
 graph_value graph_cross_entropy(graph *g, graph_value logits, graph_value targets);
+/* Losses, beryl_graph_loss: of each element, of COSINE of each row. nll: of logarithms [n, classes]
+ * by targets, as cross_entropy; triplet: of rows. */
+typedef enum graph_loss_kind {
+    LOSS_MSE,
+    LOSS_L1,
+    LOSS_HUBER,
+    LOSS_BCE,
+    LOSS_KL,
+    LOSS_COSINE,
+    LOSS_COUNT
+} graph_loss_kind;
+graph_value graph_loss(graph *g, graph_loss_kind kind, graph_value x, graph_value target,
+                       float delta);
+graph_value graph_nll(graph *g, graph_value logs, graph_value targets);
+graph_value graph_triplet(graph *g, graph_value anchor, graph_value same, graph_value other,
+                          float margin);
 /* The same of logits x [n, d] times w [classes, d], a matrix of any type, cap * tanh(logits / cap)
  * where there is a cap: made again in the backward pass, in pieces of classes. */
 graph_value graph_linear_cross_entropy(graph *g, graph_value x, graph_value w, graph_value targets,

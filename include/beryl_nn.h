@@ -1,0 +1,80 @@
+/* beryl_nn.h - what networks need beside the operations of beryl_graph.h: layers with a state,
+ * losses. All are made of these operations, on every device, with their gradients.
+ *
+ *     beryl_selective_scan s = {.x = x, .dt = dt, .a = a, .b = b, .c = c};
+ *     beryl_value y = beryl_graph_selective_scan(g, &s, NULL);
+ *     beryl_value loss = beryl_graph_mean(g, beryl_graph_loss(g, BERYL_LOSS_MSE, y, target, 0),
+ *                                         NULL, 0, false);
+ *
+ * Conventions are those of beryl_graph.h. Floats are F32, F16, BF16 or F64; halves are computed in
+ * F32.
+ */
+#ifndef BERYL_NN_H
+#define BERYL_NN_H
+
+#include "beryl_graph.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* ---- layers with a state --------------------------------------------------------------------- */
+
+/* Selective scan (state-space layers): of each channel of x a state h of n numbers,
+ *   h_t = exp(dt_t * a) * h_(t-1) + dt_t * b_t * x_t,   y_t = sum of c_t * h_t, plus d * x_t.
+ * Steps are joined 1, 2, 4 .. at a time: work and memory are t * e * n, the former times log2(t).
+ * d, first: 0: none, zeros. */
+typedef struct beryl_selective_scan {
+    beryl_value x, dt; /* [.., t, e], of one shape; up to 9 axes */
+    beryl_value a;     /* [e, n]; below 0 where states decay */
+    beryl_value b, c;  /* [.., t, n] */
+    beryl_value d;     /* [e] */
+    beryl_value first; /* [.., e, n]: h before the first step */
+} beryl_selective_scan;
+/* -> [.., t, e], of x's type; last (NULL: not wanted): h after the last step, [.., e, n]: t is then
+ * a constant. */
+BERYL_API beryl_value beryl_graph_selective_scan(beryl_graph *g, const beryl_selective_scan *scan,
+                                                 beryl_value *last);
+
+/* Gated delta rule: a state s, a matrix from keys to values, forgets and corrects what it holds for
+ * a key:
+ *   s = exp(decay_t) * s;   s += beta_t * k_t (v_t - s^T k_t)^T;   y_t = s^T q_t.
+ * q and k are used as they are: norms and scales are the caller's. Computed in chunks of 64 steps
+ * (products of matrices), joined as those of a selective scan. t, d and f are constants. */
+typedef struct beryl_gated_delta {
+    beryl_value q, k;        /* [.., t, d]; up to 8 axes */
+    beryl_value v;           /* [.., t, f] */
+    beryl_value decay, beta; /* [.., t]; decay: a logarithm, 0 or below */
+    beryl_value first;       /* [.., d, f]: s before the first step; 0: zeros */
+} beryl_gated_delta;
+/* -> [.., t, f], of q's type; last (NULL: not wanted): s after the last step, [.., d, f]. */
+BERYL_API beryl_value beryl_graph_gated_delta(beryl_graph *g, const beryl_gated_delta *rule,
+                                              beryl_value *last);
+
+/* ---- losses ---------------------------------------------------------------------------------- */
+
+/* Of x and a target of its type and shape, floats; halves give F32. Cross-entropy is in
+ * beryl_graph.h. */
+typedef enum beryl_loss {
+    BERYL_LOSS_MSE,   /* (x - target)^2 */
+    BERYL_LOSS_L1,    /* |x - target| */
+    BERYL_LOSS_HUBER, /* (x - target)^2 / 2, from delta on delta * (|x - target| - delta / 2) */
+    BERYL_LOSS_BCE,   /* of logits x: -target * log(s) - (1 - target) * log(1 - s), s: sigmoid(x) */
+    BERYL_LOSS_KL,    /* of logarithms x: target * (log(target) - x), 0 where the target is */
+    BERYL_LOSS_COSINE /* 1 - cosine of the angle between rows, the last axis; of a zero row 1 */
+} beryl_loss;
+/* -> of x's shape, of COSINE without the last axis; delta: of HUBER. */
+BERYL_API beryl_value beryl_graph_loss(beryl_graph *g, beryl_loss kind, beryl_value x,
+                                       beryl_value target, float delta);
+/* logs, logarithms of chances, floats [n, classes], targets I32 [n] -> -logs[target] [n]; 0 where
+ * the target is no class. */
+BERYL_API beryl_value beryl_graph_nll(beryl_graph *g, beryl_value logs, beryl_value targets);
+/* Rows [.., d] of one type and shape -> [..]: max(0, |anchor - same| - |anchor - other| + margin);
+ * distances are of Euclid, with 1e-6 added to each difference. */
+BERYL_API beryl_value beryl_graph_triplet(beryl_graph *g, beryl_value anchor, beryl_value same,
+                                          beryl_value other, float margin);
+
+#ifdef __cplusplus
+}
+#endif
+#endif
