@@ -1,6 +1,7 @@
 /* shapes_test.c - models of the real shapes on the dummy device, without their bytes: how many
  * dispatches a token takes and how many bytes are read for it. */
 #define _POSIX_C_SOURCE 200809L
+#include "beryl_train.h"
 #include "base/file.h"
 #include "engine/engine.h"
 #include "gguf_make.h"

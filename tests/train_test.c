@@ -590,96 +590,95 @@ static void check_answers_between(test *t) {
     }
     if (error.message[0]) test_fail(t, __FILE__, __LINE__, "%s", error.message);
     going_close(&g);
+}
 
-    /* A step with layers that are kept and recomputed, on the reference: loss and norm are the same
+/* A step with layers that are kept and recomputed, on the reference: loss and norm are the same
  * bits, so are the gradients of the first matrix, which all layers are behind. */
-    static void check_same_bits(test * t) {
-        static const char *const ways[] = {"never", "always"};
-        double told[2][2] = {{0}};
-        float *first[2] = {NULL};
-        size_t n = 0;
-        for (int i = 0; i < 2 && !test_failed(t); i++) {
-            run r;
-            if (run_open(&r, t, "train-e2b-f32", MODEL_REFERENCE, ways[i])) {
-                const train_matrix *m = r.train->adapter.matrices;
-                CHECK_INT(t, beryl_train_report_of(r.train).recomputes, i);
-                work(&r, beryl_train_step);
-                told[i][0] = beryl_train_report_of(r.train).loss;
-                told[i][1] = beryl_train_report_of(r.train).grad_norm;
-                n = (size_t)m->dim[0] * m->dim[1];
-                first[i] = state_of(&r, m->gradient, n);
-            }
-            run_close(&r);
+static void check_same_bits(test *t) {
+    static const char *const ways[] = {"never", "always"};
+    double told[2][2] = {{0}};
+    float *first[2] = {NULL};
+    size_t n = 0;
+    for (int i = 0; i < 2 && !test_failed(t); i++) {
+        run r;
+        if (run_open(&r, t, "train-e2b-f32", MODEL_REFERENCE, ways[i])) {
+            const train_matrix *m = r.train->adapter.matrices;
+            CHECK_INT(t, beryl_train_report_of(r.train).recomputes, i);
+            work(&r, beryl_train_step);
+            told[i][0] = beryl_train_report_of(r.train).loss;
+            told[i][1] = beryl_train_report_of(r.train).grad_norm;
+            n = (size_t)m->dim[0] * m->dim[1];
+            first[i] = state_of(&r, m->gradient, n);
         }
-        if (!test_failed(t)) {
-            CHECK(t, told[0][0] > 0 && told[0][1] > 0 && !memcmp(told[0], told[1], sizeof told[0]));
-            CHECK(t, first[0] && first[1] && !memcmp(first[0], first[1], n * sizeof **first));
-        }
-        for (int i = 0; i < 2; i++) free(first[i]);
+        run_close(&r);
     }
+    if (!test_failed(t)) {
+        CHECK(t, told[0][0] > 0 && told[0][1] > 0 && !memcmp(told[0], told[1], sizeof told[0]));
+        CHECK(t, first[0] && first[1] && !memcmp(first[0], first[1], n * sizeof **first));
+    }
+    for (int i = 0; i < 2; i++) free(first[i]);
+}
 
-    /* The planner tells both ways, and takes the one that fits below the engine's limit. */
-    static void check_memory(test * t) {
-        const char *const ways[] = {"never", "always", NULL, "auto"};
-        beryl_train_report reports[4] = {{0}};
-        for (int i = 0; i < 4 && !test_failed(t); i++) {
-            run r;
-            if (run_open(&r, t, "train-e2b-f32", MODEL_DUMMY, ways[i])) {
+/* The planner tells both ways, and takes the one that fits below the engine's limit. */
+static void check_memory(test *t) {
+    const char *const ways[] = {"never", "always", NULL, "auto"};
+    beryl_train_report reports[4] = {{0}};
+    for (int i = 0; i < 4 && !test_failed(t); i++) {
+        run r;
+        if (run_open(&r, t, "train-e2b-f32", MODEL_DUMMY, ways[i])) {
+            reports[i] = beryl_train_report_of(r.train);
+            if (i == 3) { /* again, with less than the device has */
+                beryl_error error = {0};
+                beryl_stats stats;
+                beryl_engine_stats(r.engine, &stats);
+                beryl_train_close(r.train);
+                r.engine->options.memory = stats.device_bytes - 1;
+                CHECK_INT(t, beryl_train_open(r.engine, &r.options, &r.train, &error), BERYL_OK);
                 reports[i] = beryl_train_report_of(r.train);
-                if (i == 3) { /* again, with less than the device has */
-                    beryl_error error = {0};
-                    beryl_stats stats;
-                    beryl_engine_stats(r.engine, &stats);
-                    beryl_train_close(r.train);
-                    r.engine->options.memory = stats.device_bytes - 1;
-                    CHECK_INT(t, beryl_train_open(r.engine, &r.options, &r.train, &error),
-                              BERYL_OK);
-                    reports[i] = beryl_train_report_of(r.train);
-                    beryl_engine_stats(r.engine, &stats);
-                    CHECK(t, stats.device_bytes <= r.engine->options.memory);
-                }
+                beryl_engine_stats(r.engine, &stats);
+                CHECK(t, stats.device_bytes <= r.engine->options.memory);
             }
-            run_close(&r);
         }
-        for (int i = 0; i < 4 && !test_failed(t); i++) {
-            CHECK_INT(t, reports[i].recomputes, i % 2);
-            CHECK_INT(t, reports[i].kept_bytes, reports[0].kept_bytes);
-            CHECK_INT(t, reports[i].recomputed_bytes, reports[0].recomputed_bytes);
-            CHECK_INT(t, reports[i].bytes, reports[i % 2].bytes);
-        }
-        printf("  intermediates of a pass: %llu bytes kept, %llu recomputed\n",
-               (unsigned long long)reports[0].kept_bytes,
-               (unsigned long long)reports[0].recomputed_bytes);
-        CHECK(t, reports[0].recomputed_bytes < reports[0].kept_bytes);
-        CHECK_INT(t, reports[0].bytes - reports[1].bytes,
-                  reports[0].kept_bytes - reports[0].recomputed_bytes);
+        run_close(&r);
     }
+    for (int i = 0; i < 4 && !test_failed(t); i++) {
+        CHECK_INT(t, reports[i].recomputes, i % 2);
+        CHECK_INT(t, reports[i].kept_bytes, reports[0].kept_bytes);
+        CHECK_INT(t, reports[i].recomputed_bytes, reports[0].recomputed_bytes);
+        CHECK_INT(t, reports[i].bytes, reports[i % 2].bytes);
+    }
+    printf("  intermediates of a pass: %llu bytes kept, %llu recomputed\n",
+           (unsigned long long)reports[0].kept_bytes,
+           (unsigned long long)reports[0].recomputed_bytes);
+    CHECK(t, reports[0].recomputed_bytes < reports[0].kept_bytes);
+    CHECK_INT(t, reports[0].bytes - reports[1].bytes,
+              reports[0].kept_bytes - reports[0].recomputed_bytes);
+}
 
-    void test_train(test * t) {
-        static const char *const runs[] = {"train-e2b-f32", "train-e2b-q4km", "train-embd"};
-        static const int places[] = {MODEL_REFERENCE, MODEL_HOST, MODEL_WEBGPU, MODEL_MIN,
-                                     MODEL_CUDA};
-        for (size_t i = 0; i < sizeof runs / sizeof *runs; i++)
-            for (size_t k = 0; k < sizeof places / sizeof *places; k++)
-                /* what others compile takes a minute each: one of all, and the rest of test-all; the
-             * reference unpacks quantised weights for minutes */
-                if (((!i && !k) || test_drawn(0, 1, 2)) && (i != 1 || k) &&
-                    test_case(t, "train/as-peft-%s-%s", runs[i], model_devices[places[k]].name))
-                    check_run(t, runs[i], places[k], NULL);
-        static const int recomputing[] = {MODEL_REFERENCE, MODEL_HOST, MODEL_WEBGPU};
-        for (size_t k = 0; k < sizeof recomputing / sizeof *recomputing; k++)
-            if ((!k || test_drawn(0, 1, 2)) &&
-                test_case(t, "train/recomputed-as-peft-%s", model_devices[recomputing[k]].name))
-                check_run(t, runs[0], recomputing[k], "always");
-        if (test_case(t, "train/recomputed-same-bits")) check_same_bits(t);
-        if (test_case(t, "train/recomputed-where-memory-is-too-small")) check_memory(t);
-        if (test_case(t, "train/cancelled")) check_cancel(t);
+void test_train(test *t) {
+    static const char *const runs[] = {"train-e2b-f32", "train-e2b-q4km", "train-embd"};
+    static const int places[] = {MODEL_REFERENCE, MODEL_HOST, MODEL_WEBGPU, MODEL_MIN, MODEL_CUDA};
+    for (size_t i = 0; i < sizeof runs / sizeof *runs; i++)
         for (size_t k = 0; k < sizeof places / sizeof *places; k++)
-            if ((!k || test_drawn(0, 1, 2)) &&
-                test_case(t, "train/resumed-bit-for-bit-%s", model_devices[places[k]].name))
-                check_resumed(t, places[k]);
-        if (test_case(t, "train/resumed-with-other-settings")) check_resume_refused(t);
-        if (test_case(t, "train/dropout-right-on-average")) check_dropout(t);
-        if (test_case(t, "train/layers-of-a-list")) check_layers(t);
-        if (test_case(t, "train/answers-between-steps")) check_answers_between(t);
-    }
+            /* what others compile takes a minute each: one of all, and the rest of test-all; the
+             * reference unpacks quantised weights for minutes */
+            if (((!i && !k) || test_drawn(0, 1, 2)) && (i != 1 || k) &&
+                test_case(t, "train/as-peft-%s-%s", runs[i], model_devices[places[k]].name))
+                check_run(t, runs[i], places[k], NULL);
+    static const int recomputing[] = {MODEL_REFERENCE, MODEL_HOST, MODEL_WEBGPU};
+    for (size_t k = 0; k < sizeof recomputing / sizeof *recomputing; k++)
+        if ((!k || test_drawn(0, 1, 2)) &&
+            test_case(t, "train/recomputed-as-peft-%s", model_devices[recomputing[k]].name))
+            check_run(t, runs[0], recomputing[k], "always");
+    if (test_case(t, "train/recomputed-same-bits")) check_same_bits(t);
+    if (test_case(t, "train/recomputed-where-memory-is-too-small")) check_memory(t);
+    if (test_case(t, "train/cancelled")) check_cancel(t);
+    for (size_t k = 0; k < sizeof places / sizeof *places; k++)
+        if ((!k || test_drawn(0, 1, 2)) &&
+            test_case(t, "train/resumed-bit-for-bit-%s", model_devices[places[k]].name))
+            check_resumed(t, places[k]);
+    if (test_case(t, "train/resumed-with-other-settings")) check_resume_refused(t);
+    if (test_case(t, "train/dropout-right-on-average")) check_dropout(t);
+    if (test_case(t, "train/layers-of-a-list")) check_layers(t);
+    if (test_case(t, "train/answers-between-steps")) check_answers_between(t);
+}
