@@ -585,6 +585,8 @@ static void check_answers_between(test *t) {
             if (status != BERYL_CANCELLED) test_fail(t, __FILE__, __LINE__, "%s", error.message);
             error = (beryl_error){0};
             beryl_session_close(session);
+            if (k > 1)
+                CHECK_INT(t, beryl_train_checkpoint(g.train, g.checkpoint, &error), BERYL_OK);
             go_on(&g, k);
         }
     }
