@@ -28,7 +28,7 @@ struct beryl_train {
     bool extended;
     uint32_t n_token, n_output;       /* bounds of a pass */
     graph_recompute_choice recompute; /* of layers */
-    train_run learn, judge;           /* judge: losses alone, made when first asked for */
+    train_run learn, judge;           /* judge: losses alone, of data to validate with */
     train_update update;
     graph_exec *update_exec;
     beryl_task *task;     /* the running one, NULL: none */
