@@ -68,7 +68,7 @@ static graph_value attention(const net *n) {
         }
         y = graph_attend(g, q, k, v, 0, &(graph_sdpa){.causal = true});
         y = graph_permute(g, y, 3, (uint32_t[]){1, 0, 2});
-        h = graph_add(g, h, graph_reshape(g, y, 2, graph_tensor_at(g, h)->dim));
+        h = graph_add(g, h, graph_reshape(g, y, 2, (graph_dim[]){heads[0], {16, 0}}));
         end(n);
     }
     return h;
@@ -80,8 +80,9 @@ static graph_value own_rules(const net *n) {
     begin(n);
     graph_value y = graph_linear(g, n->x[0], n->x[1]);
     graph_value z = graph_add(g, graph_detach(g, graph_square(g, y)), graph_log_softmax(g, y, 1));
-    const graph_value targets = graph_reshape(g, graph_iota(g, graph_narrow(g, y, 1, 0, 1, 1), 0),
-                                              1, graph_tensor_at(g, y)->dim);
+    const graph_dim rows = graph_tensor_at(g, y)->dim[0];
+    const graph_value place = graph_iota(g, graph_narrow(g, y, 1, 0, 1, 1), 0),
+                      targets = graph_reshape(g, place, 1, &rows);
     z = graph_add(g, z, graph_unsqueeze(g, graph_cross_entropy(g, z, targets), 1));
     z = graph_mul(g, z, graph_logsumexp(g, y, 2));
     end(n);
