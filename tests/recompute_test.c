@@ -68,7 +68,7 @@ static graph_value attention(const net *n) {
         }
         y = graph_attend(g, q, k, v, 0, &(graph_sdpa){.causal = true});
         y = graph_permute(g, y, 3, (uint32_t[]){1, 0, 2});
-        h = graph_add(g, h, graph_reshape(g, y, 2, graph_tensor_at(g, h)->dim));
+        h = graph_add(g, h, graph_reshape(g, y, 2, (graph_dim[]){heads[0], {16, 0}}));
         end(n);
     }
     return h;
@@ -80,8 +80,9 @@ static graph_value own_rules(const net *n) {
     begin(n);
     graph_value y = graph_linear(g, n->x[0], n->x[1]);
     graph_value z = graph_add(g, graph_detach(g, graph_square(g, y)), graph_log_softmax(g, y, 1));
-    const graph_value targets = graph_reshape(g, graph_iota(g, graph_narrow(g, y, 1, 0, 1, 1), 0),
-                                              1, graph_tensor_at(g, y)->dim);
+    const graph_dim rows = graph_tensor_at(g, y)->dim[0];
+    const graph_value place = graph_iota(g, graph_narrow(g, y, 1, 0, 1, 1), 0),
+                      targets = graph_reshape(g, place, 1, &rows);
     z = graph_add(g, z, graph_unsqueeze(g, graph_cross_entropy(g, z, targets), 1));
     z = graph_mul(g, z, graph_logsumexp(g, y, 2));
     end(n);
@@ -339,36 +340,73 @@ static void check_form(test *t, const test_form *form, size_t number) {
 enum { TOKENS = 256, WIDTH = 64, WIDE = 256, WEIGHTS = 2 };
 
 /* The plan of so many layers, its gradients and all. */
-static graph_exec_info plan_of(test *t, rig *r, uint32_t layers, bool marked,
-                               graph_recompute_choice choice, uint64_t room) {
+static beryl_status make_plan(rig *r, uint32_t layers, bool marked, const graph_exec_options *how,
+                              graph_exec_info *info) {
     graph_store store;
     graph_exec *exec = NULL;
-    graph_exec_info info = {0};
     beryl_status status = store_init(&store, &r->heap, r->d, NULL, 0, &r->error);
     if (status == BERYL_OK) status = store_layout(&store, 0, &r->error);
     if (status == BERYL_OK) status = store_make(&store, &r->error);
     graph *g = graph_open(&r->heap);
-    const graph_dim of[3][2] = {
-        {{TOKENS, 0}, {WIDTH, 0}}, {{WIDE, 0}, {WIDTH, 0}}, {{WIDTH, 0}, {WIDE, 0}}};
-    graph_value h = graph_input(g, "x", TYPE_F32, 2, of[0]), w[WEIGHTS], d[WEIGHTS];
-    for (uint32_t i = 0; i < WEIGHTS; i++) w[i] = graph_input(g, "w", TYPE_F32, 2, of[1 + i]);
-    const net n = {.g = g, .marked = marked};
-    for (uint32_t l = 0; l < layers; l++) {
-        begin(&n);
-        graph_value y = graph_linear(g, graph_rms_norm(g, h, 0, 1e-3f), w[0]);
-        h = graph_add(g, h, graph_linear(g, graph_gelu_tanh(g, y), w[1]));
-        end(&n);
+    if (!g) status = BERYL_NO_MEMORY;
+    if (status == BERYL_OK) {
+        const graph_dim of[3][2] = {
+            {{TOKENS, 0}, {WIDTH, 0}}, {{WIDE, 0}, {WIDTH, 0}}, {{WIDTH, 0}, {WIDE, 0}}};
+        graph_value h = graph_input(g, "x", TYPE_F32, 2, of[0]), w[WEIGHTS], d[WEIGHTS];
+        for (uint32_t i = 0; i < WEIGHTS; i++) w[i] = graph_input(g, "w", TYPE_F32, 2, of[1 + i]);
+        const net n = {.g = g, .marked = marked};
+        for (uint32_t l = 0; l < layers; l++) {
+            begin(&n);
+            graph_value y = graph_linear(g, graph_rms_norm(g, h, 0, 1e-3f), w[0]);
+            h = graph_add(g, h, graph_linear(g, graph_gelu_tanh(g, y), w[1]));
+            end(&n);
+        }
+        graph_gradient(g, weighed(g, h), WEIGHTS, w, d);
+        for (uint32_t i = 0; i < WEIGHTS; i++) graph_output(g, graph_copy(g, d[i]), "d");
+        status = graph_exec_open(g, &store, how, &exec, &r->error);
     }
-    graph_gradient(g, weighed(g, h), WEIGHTS, w, d);
-    for (uint32_t i = 0; i < WEIGHTS; i++) graph_output(g, graph_copy(g, d[i]), "d");
-    const graph_exec_options how = {.exact = true, .recompute = choice, .room = room};
-    if (status == BERYL_OK) status = graph_exec_open(g, &store, &how, &exec, &r->error);
-    if (status == BERYL_OK) graph_exec_describe(exec, &info);
-    else test_fail(t, __FILE__, __LINE__, "%s", r->error.message);
+    if (status == BERYL_OK) graph_exec_describe(exec, info);
     graph_exec_close(exec);
     graph_close(g);
     store_fini(&store);
+    return status;
+}
+
+static graph_exec_info plan_of(test *t, rig *r, uint32_t layers, bool marked,
+                               graph_recompute_choice choice, uint64_t room) {
+    const graph_exec_options how = {.exact = true, .recompute = choice, .room = room};
+    graph_exec_info info = {0};
+    if (make_plan(r, layers, marked, &how, &info) != BERYL_OK)
+        test_fail(t, __FILE__, __LINE__, "%s", r->error.message);
     return info;
+}
+
+/* Segments, their copies and two plans, while the allocator fails from the n-th call on: refused,
+ * and nothing is left. */
+static void check_no_memory(test *t) {
+    enum { FAILS = 40 };
+    const graph_exec_options how = {.exact = true};
+    uint64_t all = 0, refused = 0;
+    for (uint64_t n = 0; n <= FAILS && !test_failed(t); n++) {
+        rig_failing f = {UINT64_MAX};
+        rig r = {0};
+        base_heap_init(&r.heap, &(beryl_allocator){.resize = rig_failing_resize, .user = &f});
+        CHECK_INT(t, device_open(&r.heap, NULL, "dummy", &r.d, &r.error), BERYL_OK);
+        const uint64_t may = n ? (n - 1) * all / FAILS : UINT64_MAX;
+        f.left = may;
+        graph_exec_info info;
+        const beryl_status status = make_plan(&r, 2, true, &how, &info);
+        if (!n) all = may - f.left;
+        f.left = UINT64_MAX;
+        if (status != (n ? BERYL_NO_MEMORY : BERYL_OK))
+            test_fail(t, __FILE__, __LINE__, "call %llu of %llu failed: %s: %s",
+                      (unsigned long long)may, (unsigned long long)all, beryl_status_name(status),
+                      r.error.message);
+        refused += status == BERYL_NO_MEMORY;
+        device_close(r.d);
+        CHECK_INT(t, r.heap.bytes, 0);
+    }
+    CHECK(t, all > 10 * FAILS && refused == FAILS);
 }
 
 static void check_memory(test *t) {
@@ -536,6 +574,7 @@ void test_recompute(test *t) {
     if (test_case(t, "recompute/less-memory")) check_memory(t);
     if (test_case(t, "recompute/kept-where-there-is-room")) check_choice(t);
     if (test_case(t, "recompute/memory-of-both-ways")) check_told(t);
+    if (test_case(t, "recompute/memory-runs-out")) check_no_memory(t);
     check_refused(t);
     for (size_t i = 0; i < test_form_count(); i++) check_form(t, &test_forms[i], i);
 }

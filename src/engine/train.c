@@ -260,6 +260,7 @@ static beryl_status open_all(beryl_train *t, const beryl_train_options *given, b
     if (status == BERYL_OK)
         status = train_update_build(&e->store, &e->heap, &t->adapter, &t->how, &t->update, error);
     if (status == BERYL_OK) status = open_exec(t, t->update.g, GRAPH_KEEP, &t->update_exec, error);
+    if (status == BERYL_OK && t->valid.n) status = open_run(t, true, &t->judge, error);
     /* the last one, which takes what room there is */
     if (status == BERYL_OK) status = open_run(t, false, &t->learn, error);
     if (status == BERYL_OK) tell_ways(t);
@@ -442,19 +443,13 @@ static beryl_status take_losses(work *w, beryl_error *error) {
 
 static beryl_status compile(work *w, beryl_error *error) {
     beryl_train *t = w->train;
-    beryl_status status = BERYL_OK;
     for (; t->unsettled; t->unsettled--) {
-        status = device_settle(t->engine->device, error);
-        if (status != BERYL_OK) return status;
+        const beryl_status settled = device_settle(t->engine->device, error);
+        if (settled != BERYL_OK) return settled;
     }
-    if (!w->measures) {
-        status = graph_exec_ready(t->learn.exec, error);
-        return status == BERYL_OK ? graph_exec_ready(t->update_exec, error) : status;
-    }
-    if (!t->judge.exec) status = open_run(t, true, &t->judge, error);
-    if (status == BERYL_OK) return graph_exec_ready(t->judge.exec, error);
-    run_close(&t->judge);
-    return status;
+    const beryl_status status =
+        graph_exec_ready(w->measures ? t->judge.exec : t->learn.exec, error);
+    return status == BERYL_OK && !w->measures ? graph_exec_ready(t->update_exec, error) : status;
 }
 
 static beryl_status submit_update(work *w, beryl_task *task) {

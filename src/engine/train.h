@@ -34,7 +34,7 @@ struct beryl_train {
     beryl_adapter *live; /* for sessions; NULL: none (train_out.c) */
     uint32_t n_token, n_output;       /* bounds of a pass */
     graph_recompute_choice recompute; /* of layers */
-    train_run learn, judge;           /* judge: losses alone, made when first asked for */
+    train_run learn, judge;           /* judge: losses alone, of data to validate with */
     train_update update;
     graph_exec *update_exec;
     beryl_task *task;     /* the running one, NULL: none */

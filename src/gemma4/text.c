@@ -409,7 +409,8 @@ static void head(building *b, const gemma4_text_options *o, graph_value h) {
     if (o->hidden) t->hidden[b->c->n_layer] = z, graph_output(b->g, z, "hidden");
     const uint32_t weight = b->m->output != GEMMA4_NONE ? b->m->output : b->m->token_embd;
     if (trains(b)) {
-        t->labels = graph_input(b->g, "labels", TYPE_I32, 1, &graph_tensor_at(b->g, z)->dim[0]);
+        const graph_dim rows = graph_tensor_at(b->g, z)->dim[0];
+        t->labels = graph_input(b->g, "labels", TYPE_I32, 1, &rows);
         /* without logits of all rows, where they are of the weight alone */
         if (!pair_of(b, LORA_HEAD, 0) && b->store->tensors.data[weight].scale == GEMMA4_NONE) {
             t->losses = graph_linear_cross_entropy(b->g, z, stored(b, weight), t->labels,

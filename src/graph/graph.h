@@ -138,8 +138,8 @@ typedef struct graph {
     beryl_error error; /* code OK: none */
     const char *file;  /* where the caller makes the next nodes, for messages; NULL: not told */
     uint32_t line;
-    /* [tensors]: the last node that reads it or a view of it, 0: perhaps none; while passes keep it,
-     * else NULL */
+    /* [tensors]: the last node that reads it or a view of it, 0: perhaps none; NULL but while
+     * passes keep it */
     uint32_t *last_reader;
     const struct graph_call *call; /* whose shapes its rule looks at, for messages; NULL: none */
 } graph;

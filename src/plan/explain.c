@@ -55,10 +55,6 @@ bool graph_exec_explain_plan(const graph_exec *e, const uint32_t *only, base_tex
         if (info.arenas[i])
             base_text_print(out, " a%zu %llu", i, (unsigned long long)info.arenas[i]);
     base_text_add(out, "\n", 1);
-    if (info.kept_bytes)
-        base_text_print(out, "if all are kept: %llu bytes; if segments are computed again: %llu\n",
-                        (unsigned long long)info.kept_bytes,
-                        (unsigned long long)info.recomputed_bytes);
     return true;
 }
 
