@@ -137,10 +137,8 @@ async function moduleOf(options: LoadOptions, full: boolean | undefined): Promis
 }
 
 async function plainLoad(source: ModelSource, options: LoadOptions): Promise<Omit<PlainLoad, "module">> {
-    const { device, context, sessions, precision, kv, memory, piece, vocabularyOnly, without, sha256, cache, request, retry, lora } = options, full = options.full || lora !== undefined;
-    const mmproj = options.mmproj === undefined ? undefined : await plainSource(options.mmproj, options);
-    return { mmproj, full, device, context, sessions, precision, kv, memory, piece, vocabularyOnly, without, sha256, cache, request, retry,
-        source: await plainSource(source, options) };
+    const { signal: _signal, onProgress: _onProgress, onLog: _onLog, worker: _worker, gpu: _gpu, module: _module, builtin: _builtin, lora, full, mmproj, ...rest } = options;
+    return { ...rest, full: full || !!lora, source: await plainSource(source, options), ...(mmproj !== undefined && { mmproj: await plainSource(mmproj, options) }) };
 }
 
 async function plainSource(source: ModelSource, options: LoadOptions): Promise<PlainSource> {
