@@ -38,6 +38,7 @@ typedef struct beryl_train_options {
     /* names, separated by commas: q, k, v, o, gate, up, down, also as files name them; and
      * embed_tokens, lm_head; NULL: the first seven */
     const char *targets;
+    const char *layers;   /* "0-3,7": those that get adapters, from 0; NULL: all */
     uint32_t epochs;      /* how often each row is seen; 0: 1 */
     uint32_t batch;       /* rows of a pass; 0: 1 */
     uint32_t accumulate;  /* passes of a step; 0: 1 */
@@ -47,6 +48,7 @@ typedef struct beryl_train_options {
     const char *schedule; /* "cosine", "constant", "linear", "restarts"; NULL: cosine */
     uint32_t cycles;      /* of restarts; 0: 1 */
     float beta1, beta2, eps, weight_decay; /* 0: 0.9, 0.999, 1e-8, none */
+    float dropout;     /* the chance that a number of A's input is dropped; 0: none is */
     float clip;        /* the largest norm of the gradient; 0: 1; below 0: any */
     uint64_t seed;     /* of a new adapter and of the order of rows */
     const char *order; /* a JSON file: for each epoch the numbers of the rows; NULL: shuffled */

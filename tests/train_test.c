@@ -309,6 +309,7 @@ static void going_begin(going *g, test *t) {
                                        .rate = 0.01,
                                        .warmup = 1,
                                        .weight_decay = 0.1f,
+                                       .dropout = 0.25f,
                                        .seed = 7};
 }
 
@@ -427,6 +428,8 @@ static void check_resume_refused(test *t) {
     g.options.beta2 = 0.99f, refuse_resume(&g, "its betas is"), g.options = o;
     g.options.eps = 1e-6f, refuse_resume(&g, "its eps is"), g.options = o;
     g.options.weight_decay = 0, refuse_resume(&g, "its weight decay is"), g.options = o;
+    g.options.dropout = 0, refuse_resume(&g, "its dropout is 0.25, and"), g.options = o;
+    g.options.layers = "1-2", refuse_resume(&g, "0.attn_q.a.value' where"), g.options = o;
     g.options.clip = 2, refuse_resume(&g, "its clip is"), g.options = o;
     g.options.data = g.valid, refuse_resume(&g, "its data is"), g.options = o;
     g.options.valid = NULL, refuse_resume(&g, "its validation data is"), g.options = o;
@@ -443,6 +446,118 @@ static void check_resume_refused(test *t) {
     /* no checkpoint at all */
     g.options.resume = "/nowhere/checkpoint";
     CHECK_INT(t, going_open(&g, MODEL_REFERENCE, &error), BERYL_NOT_FOUND);
+    going_close(&g);
+}
+
+/* ---- dropout --------------------------------------------------------------------------------- */
+
+enum { N_DRAW = 24 };
+/* Gradients are linear in what is dropped; with a chance of a half one is about 1 away, the mean of
+ * N_DRAW about 0.2. What is not scaled up would be 0.5 away. */
+#define MEAN_TOLERANCE 0.35
+
+/* The gradient of all B, whose values are 0, after a step. */
+static double *gradient_of_b(going *g, size_t *n) {
+    run r = {.t = g->t, .train = g->train};
+    const train_adapter *a = &g->train->adapter;
+    *n = 0;
+    work(&r, beryl_train_step);
+    for (uint32_t i = 1; i < a->n; i += 2) *n += a->matrices[i].dim[0] * a->matrices[i].dim[1];
+    double *all = calloc(*n, sizeof *all);
+    for (uint32_t i = 1, at = 0; all && i < a->n; i += 2) {
+        const size_t size = (size_t)a->matrices[i].dim[0] * a->matrices[i].dim[1];
+        float *values = state_of(&r, a->matrices[i].gradient, size);
+        for (size_t k = 0; values && k < size; k++) all[at++] = (double)values[k];
+        free(values);
+    }
+    return all;
+}
+
+static double distance(const double *a, const double *b, size_t n) {
+    double sum = 0, of = 0;
+    for (size_t i = 0; i < n; i++) {
+        sum += (a[i] - b[i]) * (a[i] - b[i]);
+        of += b[i] * b[i];
+    }
+    return sqrt(sum / of);
+}
+
+/* With B at 0 the loss is as without dropout, and the gradient of B is so on the average; each
+ * step has another draw. */
+static void check_dropout(test *t) {
+    going g;
+    beryl_error error = {0};
+    size_t n = 0;
+    double *without = NULL, *mean = NULL, loss = 0;
+    going_begin(&g, t);
+    static const char row[] = "{\"tokens\":[2,10,11,12]}\n";
+    CHECK_INT(t, base_file_write(g.data, row, sizeof row - 1, NULL), BERYL_OK);
+    g.options.warmup = 0;
+    g.options.rate = 1e-30; /* nothing is learned */
+    g.options.clip = -1;
+    g.options.dropout = 0;
+    g.options.epochs = 1;
+    if (going_open(&g, MODEL_REFERENCE, &error) == BERYL_OK) {
+        without = gradient_of_b(&g, &n);
+        loss = beryl_train_report_of(g.train).loss;
+        beryl_train_close(g.train);
+        g.train = NULL;
+        g.options.epochs = N_DRAW;
+        g.options.dropout = 0.5f;
+        CHECK_INT(t, going_open(&g, MODEL_REFERENCE, &error), BERYL_OK);
+        mean = calloc(n, sizeof *mean);
+        for (int k = 0; mean && k < N_DRAW && !test_failed(t); k++) {
+            double *one = gradient_of_b(&g, &n);
+            CHECK_NEAR(t, beryl_train_report_of(g.train).loss, loss, 1e-6);
+            CHECK(t, distance(one, without, n) > MEAN_TOLERANCE);
+            for (size_t i = 0; i < n; i++) mean[i] += one[i] / N_DRAW;
+            free(one);
+        }
+        if (!test_failed(t) && !(distance(mean, without, n) < MEAN_TOLERANCE))
+            test_fail(t, __FILE__, __LINE__, "the mean is %g away", distance(mean, without, n));
+    }
+    if (error.message[0]) test_fail(t, __FILE__, __LINE__, "%s", error.message);
+    free(without);
+    free(mean);
+    going_close(&g);
+}
+
+/* ---- layers ---------------------------------------------------------------------------------- */
+
+static void check_layers(test *t) {
+    static const struct {
+        const char *layers, *refusal; /* NULL: taken */
+        uint32_t in;                  /* a bit a layer */
+    } lists[] = {
+        {"0", NULL, 1},
+        {"1-2", NULL, 6},
+        {"0,2-3", NULL, 13},
+        {"3,0", NULL, 9},
+        {"", "layers are like 0-3,7, not ''", 0},
+        {"1,", "not '1,'", 0},
+        {"2-1", "not '2-1'", 0},
+        {"1-", "not '1-'", 0},
+        {"x", "not 'x'", 0},
+        {"0-400", "layer 400: the model has layers 0 to ", 0},
+        {"99999999999999999999", "not '99999999999999999999'", 0},
+    };
+    going g;
+    going_begin(&g, t);
+    g.options.targets = "q";
+    for (size_t i = 0; i < sizeof lists / sizeof *lists && !test_failed(t); i++) {
+        beryl_error error = {0};
+        uint32_t in = 0;
+        g.options.layers = lists[i].layers;
+        const beryl_status status = going_open(&g, MODEL_REFERENCE, &error);
+        CHECK_INT(t, status, lists[i].refusal ? BERYL_MISUSE : BERYL_OK);
+        if (lists[i].refusal && !strstr(error.message, lists[i].refusal))
+            test_fail(t, __FILE__, __LINE__, "%s: \"%s\"", lists[i].layers, error.message);
+        for (uint32_t k = 0; g.train && k < g.train->adapter.n; k++)
+            in |= 1u << g.train->adapter.matrices[k].layer;
+        CHECK_INT(t, in, lists[i].in);
+        beryl_train_close(g.train);
+        g.train = NULL;
+    }
     going_close(&g);
 }
 
@@ -492,5 +607,7 @@ void test_train(test *t) {
             test_case(t, "train/resumed-bit-for-bit-%s", model_devices[places[k]].name))
             check_resumed(t, places[k]);
     if (test_case(t, "train/resumed-with-other-settings")) check_resume_refused(t);
+    if (test_case(t, "train/dropout-right-on-average")) check_dropout(t);
+    if (test_case(t, "train/layers-of-a-list")) check_layers(t);
     if (test_case(t, "train/answers-between-steps")) check_answers_between(t);
 }

@@ -184,6 +184,9 @@ typedef enum args_kind {
     X(TRAIN_ALPHA, "alpha", 0, NUMBER, "X", ON_TRAIN, "Its alpha; default twice the rank")         \
     X(TRAIN_TARGETS, "targets", 0, TEXT, "NAMES", ON_TRAIN,                                        \
       "What it changes; default q,k,v,o,gate,up,down; also embed_tokens, lm_head")                 \
+    X(TRAIN_LAYERS, "layers", 0, TEXT, "A-B,C", ON_TRAIN, "In which layers, from 0; default all")  \
+    X(TRAIN_DROPOUT, "dropout", 0, NUMBER, "X", ON_TRAIN,                                          \
+      "The chance that a number is dropped before A; default 0")                                   \
     X(TRAIN_EPOCHS, "epochs", 0, COUNT, "N", ON_TRAIN, "How often each row is seen; default 1")    \
     X(TRAIN_BATCH, "batch", 0, COUNT, "N", ON_TRAIN, "Rows of a pass; default 1")                  \
     X(TRAIN_ACCUMULATE, "accumulate", 0, COUNT, "N", ON_TRAIN, "Passes of a step; default 1")      \
@@ -191,6 +194,7 @@ typedef enum args_kind {
     X(TRAIN_WARMUP, "warmup", 0, COUNT, "N", ON_TRAIN, "Steps in which the rate rises; default 0") \
     X(TRAIN_SCHEDULE, "schedule", 0, CHOICE, "cosine|constant|linear|restarts", ON_TRAIN,          \
       "How the rate goes on; default cosine")                                                      \
+    X(TRAIN_BETAS, "betas", 0, TEXT, "B1,B2", ON_TRAIN, "Of AdamW; default 0.9,0.999")             \
     X(TRAIN_EPS, "eps", 0, NUMBER, "X", ON_TRAIN, "Of AdamW; default 1e-8")                        \
     X(TRAIN_DECAY, "weight-decay", 0, NUMBER, "X", ON_TRAIN, "Of AdamW; default 0")                \
     X(TRAIN_CLIP, "clip", 0, NUMBER, "X", ON_TRAIN, "The largest norm of the gradient; default 1") \

@@ -32,6 +32,10 @@ static beryl_train_options options_of(const training *t, const char *data) {
                                  .rate = (double)args_number(a, FLAG_TRAIN_RATE, 0),
                                  .warmup = args_count(a, FLAG_TRAIN_WARMUP, 0),
                                  .schedule = args_text(a, FLAG_TRAIN_SCHEDULE),
+                                 .layers = args_text(a, FLAG_TRAIN_LAYERS),
+                                 .dropout = args_number(a, FLAG_TRAIN_DROPOUT, 0),
+                                 .beta1 = t->betas[0],
+                                 .beta2 = t->betas[1],
                                  .eps = args_number(a, FLAG_TRAIN_EPS, 0),
                                  .weight_decay = args_number(a, FLAG_TRAIN_DECAY, 0),
                                  .clip = args_number(a, FLAG_TRAIN_CLIP, 0),
@@ -213,8 +217,22 @@ static bool name_files(training *t) {
     return t->adapter && t->best_folder && t->best && t->checkpoint;
 }
 
-static int check_flags(cli *c) {
+/* Two numbers and a comma. */
+static bool read_betas(const char *text, float betas[2]) {
+    for (int i = 0; text && i < 2; i++) {
+        char *end;
+        betas[i] = strtof(text, &end);
+        if (end == text || *end != (i ? 0 : ',')) return false;
+        text = end + 1;
+    }
+    return true;
+}
+
+static int check_flags(training *t) {
+    cli *c = t->c;
     const args *a = &c->args;
+    if (!read_betas(args_text(a, FLAG_TRAIN_BETAS), t->betas))
+        return cli_usage(c, "--betas is two numbers, like 0.9,0.999");
     if (args_has(a, FLAG_MODEL) && a->n_positional > 1)
         return cli_usage(c, "the model is named twice");
     if (!args_has(a, FLAG_TRAIN_DRY_RUN) && !args_has(a, FLAG_TRAIN_OUT))
@@ -256,12 +274,12 @@ int train_main(cli *c) {
     const cli_open open = {.model = args_has(a, FLAG_MODEL) ? args_text(a, FLAG_MODEL)
                                     : a->n_positional > 1   ? a->positional[0]
                                                             : NULL};
-    int code = check_flags(c);
-    if (code) return code;
     training t = {.c = c,
                   .save_every = args_count(a, FLAG_TRAIN_SAVE_EVERY, 0),
                   .valid_every = args_count(a, FLAG_TRAIN_VALID_EVERY, 0),
                   .patience = args_count(a, FLAG_TRAIN_PATIENCE, 0)};
+    int code = check_flags(&t);
+    if (code) return code;
     base_arena_init(&t.arena, &c->heap);
     json_init(&t.json, &c->heap);
     beryl_engine *engine = NULL;

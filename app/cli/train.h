@@ -14,6 +14,7 @@ typedef struct training {
     /* paths in the arena, of --out; NULL: none */
     const char *adapter, *best, *best_folder, *checkpoint;
     uint32_t save_every, valid_every, patience; /* 0: never */
+    float betas[2];                             /* 0: default */
     FILE *log;                                  /* NULL: none */
     json_out json;
     base_vec(float) losses; /* of each step that was taken */

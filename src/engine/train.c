@@ -8,6 +8,7 @@
 #include "engine/train.h"
 #include "base/error.h"
 #include "base/file.h"
+#include "base/thread.h"
 
 #include <math.h>
 #include <string.h>
@@ -41,6 +42,8 @@ static beryl_status resolve(beryl_train *t, const beryl_train_options *given, be
         return base_fail(error, BERYL_MISUSE, "rate and weight decay are from 0 to 1");
     if (!(o->beta1 > 0 && o->beta1 < 1 && o->beta2 > 0 && o->beta2 < 1 && o->eps > 0))
         return base_fail(error, BERYL_MISUSE, "beta1 and beta2 are between 0 and 1, eps above 0");
+    if (!(o->dropout >= 0 && o->dropout < 1))
+        return base_fail(error, BERYL_MISUSE, "dropout is from 0 to below 1");
     if (isnan(o->clip)) return base_fail(error, BERYL_MISUSE, "clip is a number");
     if (o->init) o->rank = 0, o->alpha = 0; /* they are its own */
     t->how = (train_optimiser){o->clip, o->beta1, o->beta2, o->eps, o->weight_decay};
@@ -191,6 +194,7 @@ static beryl_status open_run(beryl_train *t, bool forward, train_run *run, beryl
                                   .n_token = t->n_token,
                                   .n_output = t->n_output,
                                   .forward = forward,
+                                  .dropout = t->options.dropout,
                                   .halves = takes_halves(e)};
     beryl_status status = train_pass_build(&desc, &run->pass, error);
     if (status == BERYL_OK) status = open_exec(t, run->pass.text.g, &run->exec, error);
@@ -334,6 +338,12 @@ static uint32_t put_row(const work *w, const gemma4_text *text, graph_exec *exec
     return output - before;
 }
 
+/* What a pass drops follows from seed, step and row: another one in each. */
+static void draw(const beryl_train *t, uint32_t row, uint32_t key[2]) {
+    const uint32_t seed[2] = {(uint32_t)t->options.seed, (uint32_t)(t->options.seed >> 32)};
+    base_threefry(seed, (const uint32_t[2]){t->report.step, row}, key);
+}
+
 static beryl_status submit_pass(work *w, beryl_error *error) {
     beryl_train *t = w->train;
     const train_run *run = w->measures ? &t->judge : &t->learn;
@@ -352,6 +362,7 @@ static beryl_status submit_pass(work *w, beryl_error *error) {
     if (!w->measures) {
         *(float *)graph_exec_input(run->exec, run->pass.share) = w->share;
         *(bool *)graph_exec_input(run->exec, run->pass.more) = w->more;
+        if (t->options.dropout > 0) draw(t, w->row, graph_exec_input(run->exec, text->dropout_key));
     }
     uint32_t extents[GRAPH_EXTENT_MAX + 1] = {0};
     extents[text->token_extent] = n_token;

@@ -63,6 +63,46 @@ static beryl_status read_targets(const char *list, uint32_t *targets, beryl_erro
     return *targets ? BERYL_OK : base_fail(error, BERYL_MISUSE, "no targets");
 }
 
+/* ---- layers ---------------------------------------------------------------------------------- */
+
+static bool read_number(const char **at, uint32_t *out) {
+    const char *from = *at;
+    for (*out = 0; **at >= '0' && **at <= '9' && *out < 100000; (*at)++)
+        *out = *out * 10 + (uint32_t)(**at - '0');
+    return *at > from;
+}
+
+/* The next "3" or "0-3" of a list; false: something else. */
+static bool read_range(const char **at, uint32_t *first, uint32_t *last) {
+    if (!read_number(at, first)) return false;
+    *last = *first;
+    if (**at == '-' && (++*at, !read_number(at, last))) return false;
+    if (**at == ',' && (*at)[1]) ++*at;
+    else if (**at) return false;
+    return *first <= *last;
+}
+
+static beryl_status check_layers(const char *list, uint32_t n_layer, beryl_error *error) {
+    uint32_t first, last = 0;
+    const char *at = list;
+    do {
+        if (!read_range(&at, &first, &last))
+            return base_fail(error, BERYL_MISUSE, "layers are like 0-3,7, not '%.60s'", list);
+        if (last >= n_layer)
+            return base_fail(error, BERYL_MISUSE, "layer %u: the model has layers 0 to %u", last,
+                             n_layer - 1);
+    } while (*at);
+    return BERYL_OK;
+}
+
+/* Of a list that was checked. */
+static bool is_in(const char *list, uint32_t layer) {
+    uint32_t first = 0, last = 0;
+    bool in = !list;
+    while (!in && *list && read_range(&list, &first, &last)) in = layer >= first && layer <= last;
+    return in;
+}
+
 /* ---- matrices -------------------------------------------------------------------------------- */
 
 typedef base_vec(train_matrix) matrix_list;
@@ -94,7 +134,9 @@ static beryl_status add_part(beryl_train *t, const format_lora_part *p, matrix_l
 static beryl_status add_targets(beryl_train *t, matrix_list *to, beryl_error *error) {
     const gemma4_model *m = &t->engine->model;
     uint32_t targets;
+    const char *layers = t->options.layers;
     beryl_status status = read_targets(t->options.targets, &targets, error);
+    if (status == BERYL_OK && layers) status = check_layers(layers, m->config.n_layer, error);
     for (uint32_t k = 0; status == BERYL_OK && k < LORA_COUNT; k++) {
         const bool of_layer = k < LORA_FIRST_OF_MODEL;
         bool any = !(targets >> k & 1);
@@ -105,6 +147,7 @@ static beryl_status add_targets(beryl_train *t, matrix_list *to, beryl_error *er
             p.rank = t->options.rank;
             p.factor = t->options.alpha / (float)p.rank;
             any = true;
+            if (of_layer && !is_in(layers, l)) continue;
             status = add_part(t, &p, to, error);
         }
         if (status == BERYL_OK && !any)

@@ -75,6 +75,7 @@ static void set_all(description *d, const beryl_train *t) {
     set(d, "betas", "%.9g,%.9g", (double)o->beta1, (double)o->beta2);
     set(d, "eps", "%.9g", (double)o->eps);
     set(d, "weight decay", "%.9g", (double)o->weight_decay);
+    set(d, "dropout", "%.9g", (double)o->dropout);
     set(d, "clip", "%.9g", (double)o->clip);
 }
 

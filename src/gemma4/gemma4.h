@@ -183,7 +183,8 @@ typedef struct gemma4_text_options {
      * its own (n 1) and scales no state: factor instead. Losses of n_output rows instead of logits.
      * Not of decode; nothing is sampled. */
     bool labels;
-    bool halves; /* as graph.halves */
+    float dropout; /* of training: the chance that a number is dropped before A; 0: none is */
+    bool halves;   /* as graph.halves */
 } gemma4_text_options;
 
 /* A graph with its inputs and outputs. 0: this graph has none. */
@@ -203,6 +204,7 @@ typedef struct gemma4_text {
     /* training: I32 [n], the same of other layers; labels [n_output], below 0: none; losses F32
      * [n_output] */
     graph_value first_global, last_global, labels, losses;
+    graph_value dropout_key; /* dropout: U32 [2], another one for each run */
     graph_value output_rows; /* I32 [n_output]: which of the n */
     /* settings: U32 [n_output, 8] */
     graph_value output_slot, output_pos, output_angles[2], settings;

@@ -19,6 +19,7 @@ typedef struct building { /* of one graph */
     graph_dim n; /* rows as they now are: n_token, later n_output */
     bool apart;  /* every row has another slot */
     bool trains; /* keys and values are of the run, adapters are states */
+    float dropout;
     gemma4_media media;
     uint32_t near;                               /* every position is below; 0: any */
     graph_value slot, pos, angles[2], per_layer; /* for those rows; per_layer [n, L, P] */
@@ -66,11 +67,14 @@ static graph_value low_of(building *b, graph_value x, format_lora_target target,
     return graph_mul(b->g, low, b->lora_scales[p->n - 1]);
 }
 
-/* What is added to a product; 0: nothing. */
+/* What is added to a product; 0: nothing. Where numbers are dropped, each target has draws of its
+ * own. */
 static graph_value delta(building *b, graph_value low, format_lora_target target, uint32_t l) {
     const gemma4_lora_pair *p = low ? pair_of(b, target, l) : NULL;
     if (!p) return 0;
     if (trains(b)) {
+        const graph_draw draw = {b->t->dropout_key, gemma4_lora_at(b->m, target, l)};
+        if (b->dropout > 0) low = graph_dropout(b->g, draw, low, b->dropout);
         low = graph_scale(b->g, graph_linear(b->g, low, stored(b, p->a)), p->factor);
     } else if (p->n > 1) {
         const uint32_t r = graph_tensor_at(b->g, low)->dim[1].size / p->n;
@@ -442,12 +446,15 @@ beryl_status gemma4_text_build(const gemma4_model *m, const graph_store *store, 
                   .lora = o->lora,
                   .apart = o->decode,
                   .trains = o->labels,
+                  .dropout = BUILD_HAS_TRAINING ? o->dropout : 0,
                   .near = o->near};
     uint32_t n_layer = m->config.n_layer;
     graph_value(*caches)[2] = base_arena_take(&t->g->arena, n_layer, sizeof *caches);
     t->hidden = base_arena_take(&t->g->arena, n_layer + 1, sizeof *t->hidden);
     if (!caches || !t->hidden) return base_fail(error, BERYL_NO_MEMORY, "out of host memory");
     add_inputs(&b, o);
+    if (b.dropout > 0)
+        t->dropout_key = graph_input(t->g, "dropout_key", TYPE_U32, 1, &(graph_dim){2, 0});
     bool outputs = o->decode || o->n_output;
     graph_value tokens =
         o->decode ? graph_gather_rows(t->g, stored(&b, m->tokens), t->slot, 1) : t->tokens;

@@ -40,7 +40,8 @@ typedef struct train_pass_desc {
     base_heap *heap;
     const train_adapter *adapter;
     uint32_t n_token, n_output; /* bounds of n and t */
-    bool forward;               /* losses alone, no gradients */
+    bool forward;               /* losses alone, no gradients, nothing is dropped */
+    float dropout;              /* as in gemma4_text_options */
     bool halves;                /* as graph.halves */
 } train_pass_desc;
 /* pass->text.g is closed by the caller, also on failure where it is not NULL. */

@@ -1,0 +1,135 @@
+#!/bin/bash
+# train.sh - 'beryl train' as a person meets it: what it tells, refuses, writes, and that it goes on where it was left.
+#   tests/train.sh PROGRAM      prints 'ok NAME' or 'FAIL NAME: why' for each case and the counts at the end.
+# Numbers are judged by other suites; small fixtures on the reference device are enough here.
+set -u
+program=$(realpath "${1:?the program\'s path}")
+data=$(realpath "$(dirname "$0")/data")
+model=$data/e2b-f32.gguf
+scratch=$(mktemp -d)
+trap 'rm -rf "$scratch"' EXIT
+export XDG_RUNTIME_DIR=$scratch XDG_STATE_HOME=$scratch/state XDG_CACHE_HOME=$scratch/cache HOME=$scratch TERM=xterm LC_ALL=C.UTF-8
+export BERYL_DEVICE=reference
+unset NO_COLOR OLLAMA_MODELS
+cd "$scratch" || exit 1
+passed=0 failed=0 skipped=0 name=
+
+ok() { echo "ok $name"; passed=$((passed + 1)); }
+fail() { echo "FAIL $name: $*"; failed=$((failed + 1)); return 1; }
+skip() { echo "skip $name ($*)"; skipped=$((skipped + 1)); }
+# Trains; exit code, output and messages are in $rc, $out and $err afterwards.
+run() {
+    "$program" train "$@" >out.txt 2>err.txt </dev/null
+    rc=$?
+    out=$(cat out.txt) err=$(cat err.txt)
+}
+code() { [ "$rc" = "$1" ] || fail "exit code $rc, not $1: $err"; }
+same() { [ "$1" = "$2" ] || fail "'$1' is not '$2'"; }
+like() { [[ $1 =~ $2 ]] || fail "'$1' is not like '$2'"; }
+equal() { cmp -s "$1" "$2" || fail "$1 and $2 differ"; }
+field() { python3 -c 'import json, sys; print(json.load(open("out.txt"))[sys.argv[1]])' "$1"; }
+# A log without what differs from run to run.
+log_of() { sed 's/"seconds":[^,}]*//' "$1"; }
+
+printf '{"tokens":[2,10,11,12]}\n{"tokens":[2,20,21]}\n{"tokens":[2,30,31,32]}\n' >rows.jsonl
+printf '{"tokens":[2,10,21,12]}\n{"tokens":[2,30,31]}\n' >others.jsonl
+small=("$model" rows.jsonl --rank 2 --targets q,down --epochs 2 --lr 0.01 --seed 3)
+
+name=train/dry-run
+run "${small[@]}" --dry-run
+code 0 && like "$out" '^3 rows of 11 tokens, 8 of them targets; 6 steps' && same "$(ls -d adapter 2>/dev/null)" '' &&
+    run "${small[@]}" --dry-run --json && code 0 && same "$(field rows)/$(field tokens)/$(field targets)/$(field steps)/$(field step)" 3/11/8/6/0 && ok
+
+# ---- refused: code 2 or 1, one line --------------------------------------------------------------------
+refused() { # NAME CODE MESSAGE ARGUMENTS..
+    name=train/refuses-$1
+    local want=$2 message=$3
+    shift 3
+    run "$@"
+    code "$want" && like "$err" "$message" && same "$(wc -l <err.txt)" 1 && ok
+}
+refused no-folder 2 'train needs --out' "${small[@]}"
+refused valid-every-without-data 2 'valid-every needs --valid' "${small[@]}" --out x --valid-every 2
+refused patience-alone 2 'patience needs --valid-every' "${small[@]}" --out x --patience 2
+refused one-beta 2 'betas is two numbers' "${small[@]}" --out x --betas 0.9
+refused beta-of-one 1 'beta1 and beta2 are between 0 and 1' "${small[@]}" --out x --betas 0.9,1
+refused layers 1 'layers are like 0-3,7' "${small[@]}" --out x --layers 1-
+refused dropout-of-all 1 'dropout is from 0 to below 1' "${small[@]}" --out x --dropout 1
+refused nothing-to-resume 1 'checkpoint.safetensors' "${small[@]}" --out x --resume
+printf '{"tokens":[2,10]}\n\n{"prompt":"Hi"}\n' >bad.jsonl
+refused bad-line 1 'bad.jsonl, line 3' "$model" bad.jsonl --out x
+refused missing-file 1 'nowhere.jsonl' "$model" nowhere.jsonl --out x
+same "$(ls -d x 2>/dev/null)" ''
+
+# ---- a whole training, and the same in parts -------------------------------------------------------------
+name=train/writes-adapter-checkpoint-log
+whole=("${small[@]}" --valid others.jsonl --valid-every 2 --dropout 0.1)
+run "${whole[@]}" --out whole --log whole.log
+code 0 && like "$out" "6 steps, loss [0-9.]+, on other data [0-9.]+, [0-9]+ tok/s; the adapter is in 'whole'" && like "$out" "best on other data, [0-9.]+ after step [246], is in 'whole/best'" &&
+    [ -s whole/adapter_model.safetensors ] && [ -s whole/adapter_config.json ] && [ -s whole/best/adapter_model.safetensors ] && [ -s whole/checkpoint.safetensors ] &&
+    same "$(wc -l <whole.log)" 6 && same "$(grep -c valid_loss whole.log)" 3 && same "$("$program" run "$model" --lora whole --ids 2,10 --greedy --max-tokens 2 --print-ids 2>&1 | wc -l)" 1 && ok
+
+# Killed again and again at any moment, also within what it writes: it ends as one that was let go on.
+name=train/killed-at-any-moment
+mkdir parts
+for wait in 0.2 0.3 0.4 0.5 0.35 0.45; do
+    resume=()
+    if [ -e parts/checkpoint.safetensors ]; then resume=(--resume); fi
+    "$program" train "${whole[@]}" --out parts --log parts.log --save-every 1 "${resume[@]}" >/dev/null 2>&1 </dev/null &
+    sleep "$wait"
+    kill -9 $! 2>/dev/null
+    wait $! 2>/dev/null
+done
+resume=()
+if [ -e parts/checkpoint.safetensors ]; then resume=(--resume); fi
+run "${whole[@]}" --out parts --log parts.log --save-every 1 "${resume[@]}"
+code 0 && equal parts/adapter_model.safetensors whole/adapter_model.safetensors && equal parts/checkpoint.safetensors whole/checkpoint.safetensors &&
+    equal parts/best/adapter_model.safetensors whole/best/adapter_model.safetensors && same "$(log_of parts.log)" "$(log_of whole.log)" && ok
+
+name=train/goes-on-after-ctrl-c
+"$program" train "${whole[@]}" --epochs 400 --out ctrl --log ctrl.log >/dev/null 2>err.txt </dev/null &
+for _ in {1..100}; do
+    if [ -s ctrl.log ]; then break; fi
+    sleep 0.1
+done
+kill -INT $!
+wait $!
+rc=$? err=$(cat err.txt)
+code 1 && like "$err" 'stopped after [0-9]+ of 1200 steps' && [ -s ctrl/adapter_model.safetensors ] && done=$(wc -l <ctrl.log) &&
+    run "${whole[@]}" --epochs 400 --out ctrl --resume --dry-run && code 0 && like "$out" "1200 steps, $done of them done" && ok
+
+refused another-rank 1 "checkpoint.safetensors' is of another training: its rank is 2, and here it is 4" "${whole[@]}" --rank 4 --out whole --resume
+refused other-data 1 'is of another training: its data is' "$model" others.jsonl "${whole[@]:2}" --out whole --resume
+head -c 3000 whole/checkpoint.safetensors >ctrl/checkpoint.safetensors
+refused broken-checkpoint 1 'ctrl/checkpoint.safetensors' "${whole[@]}" --out ctrl --resume
+
+# ---- stopping early, other forms, samples ------------------------------------------------------------------
+name=train/stops-where-it-gets-no-better
+run "${small[@]}" --lr 1 --epochs 20 --valid others.jsonl --valid-every 1 --patience 2 --out early --json
+code 0 && same "$(field steps)" 60 && step=$(field step) && [ "$step" -lt 60 ] && same "$(($(field best_step) + 2))" "$step" && like "$(field best_loss)" '^[0-9.]+$' && ok
+
+name=train/other-forms
+run "${small[@]}" --epochs 1 --layers 0 --format gguf --out forms
+code 0 && like "$out" "the adapter is in 'forms/adapter.gguf'" && like "$("$program" show forms/adapter.gguf --json --tensors)" 'blk.0.attn_q.weight.lora_a' &&
+    run "${small[@]}" --epochs 1 --targets q --format rullama --out forms && code 0 && [ -s forms/adapter.safetensors ] && ok
+
+name=train/sample-answers
+run "${small[@]}" --epochs 1 --out sample --sample 'hello' --json
+code 0 && same "$(python3 -c 'import json; s = json.load(open("out.txt"))["sample"]; print(sorted(s), s["question"])')" "['after', 'before', 'question'] hello" && ok
+
+if command -v script >/dev/null; then
+    name=train/curve-on-a-terminal
+    out=$(script -qec "exec '$program' train ${small[*]} --out curve" /dev/null </dev/null | tr -d '\r')
+    like "$out" '\|\*' && like "$out" 'loss, steps 1 to 6' && like "$out" 'asked:' && like "$out" $'\nafter:' && ok
+else
+    name=train/curve-on-a-terminal
+    skip 'no script(1)'
+fi
+
+name=train/built-in-model
+printf '{"tokens":[2,10,11]}\n{"tokens":[2,20,21]}\n' >two.jsonl
+run two.jsonl --out builtin --targets q
+code 0 && like "$out" '^2 rows of 6 tokens' && like "$out" $'\n2 steps, loss ' && [ -s builtin/adapter_model.safetensors ] && ok
+
+echo "$passed passed, $failed failed, $skipped skipped"
+[ $failed = 0 ]
