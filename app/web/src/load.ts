@@ -108,10 +108,11 @@ async function loadChecked(source: ModelSource, options: LoadOptions): Promise<M
         });
         if (typeof plain.source === "string" && plain.source.startsWith("http") && options.cache !== "off")
             browserStorage.persist().catch(() => undefined); // pages alone may ask, workers not
-        const module = await orAborted(moduleOf(options, plain.full), signal);
+        const full = plain.full && await import("./full.js");
+        const module = absolute(await orAborted(Promise.resolve(options.module ?? (full ? full.fullUrl() : moduleUrl())), signal));
         const loaded = caller.call("load", { ...plain, module }, { signal });
         const parts = [caller, await orAborted(loaded, signal), () => end(caller)] as const;
-        model = plain.full ? await (await import("./full.js")).fullModel(Model, Session, parts, options) : new Model(...parts);
+        model = full ? await full.fullModel(Model, Session, parts, options) : new Model(...parts);
         return model;
     } catch (thrown) {
         void end(caller);
@@ -130,10 +131,6 @@ async function explained(error: BerylError, gpu: WebGpu | undefined): Promise<Be
 async function end(caller: Caller<HostCalls>): Promise<void> {
     await within(END_WAIT, caller.call("close", null));
     caller.close();
-}
-
-async function moduleOf(options: LoadOptions, full: boolean | undefined): Promise<PlainLoad["module"]> {
-    return absolute(await (options.module ?? (full ? (await import("./full.js")).fullUrl() : moduleUrl())));
 }
 
 async function plainLoad(source: ModelSource, options: LoadOptions): Promise<Omit<PlainLoad, "module">> {
