@@ -30,6 +30,7 @@ const bytesOf = async (blob: Blob): Promise<Uint8Array<ArrayBuffer>> => new Uint
 /** The handlers. */
 export function fullHandlers(host: HostInside): Handlers<FullCalls> {
     const files = new Map<number, PlainAdapter>(), trainings = new Map<number, Training>();
+    const adapted = new Map<AdaptedSlot, (engine: Engine) => void>(); // takes its adapters from a session until its next answer
     const open = new WeakMap<Engine, Map<number, Promise<number>>>(); // adapters of an engine
     let next = 1;
 
@@ -99,6 +100,10 @@ export function fullHandlers(host: HostInside): Handlers<FullCalls> {
             };
             try {
                 if (slot.engine) await slot.prepare(await host.ready, slot.engine);
+                adapted.set(slot, (engine) => {
+                    if (slot.engine && slot.engine === last) sessionAdapters(engine, slot.engine, [], []);
+                    last = null;
+                });
             } catch (thrown) {
                 if (before) slot.prepare = before;
                 else delete slot.prepare;
@@ -135,8 +140,12 @@ export function fullHandlers(host: HostInside): Handlers<FullCalls> {
             const [file, config] = await saveTraining(engine, number, "peft");
             trainings.delete(training);
             files.set(adapter, { file: new Blob([file!]), config: new TextDecoder().decode(config) });
-            openIn(engine).delete(adapter); // opened from its file when next asked for
+            openIn(engine).delete(adapter); // opened from its file when next asked for, in the room that it leaves
             closeTraining(engine, number);
+            for (const [slot, release] of adapted) {
+                if (slot.engine) release(engine);
+                else adapted.delete(slot);
+            }
             return null;
         }),
     };
