@@ -19,13 +19,13 @@ typedef struct building { /* of one graph */
     graph_dim n; /* rows as they now are: n_token, later n_output */
     bool apart;  /* every row has another slot */
     bool trains; /* keys and values are of the run, adapters are states */
-    float dropout;
     gemma4_media media;
     uint32_t near;                               /* every position is below; 0: any */
     graph_value slot, pos, angles[2], per_layer; /* for those rows; per_layer [n, L, P] */
     const gemma4_lora *lora;
     /* [n, (i + 1) r], of those rows; 0: there are no adapters */
     graph_value lora_scales[LORA_SHARE_MAX];
+    float dropout; /* training: the chance that a number of A's input is dropped */
 } building;
 
 static graph_value stored(building *b, uint32_t index) {
@@ -453,7 +453,7 @@ beryl_status gemma4_text_build(const gemma4_model *m, const graph_store *store, 
     t->hidden = base_arena_take(&t->g->arena, n_layer + 1, sizeof *t->hidden);
     if (!caches || !t->hidden) return base_fail(error, BERYL_NO_MEMORY, "out of host memory");
     add_inputs(&b, o);
-    if (b.dropout > 0)
+    if (BUILD_HAS_TRAINING && b.dropout > 0)
         t->dropout_key = graph_input(t->g, "dropout_key", TYPE_U32, 1, &(graph_dim){2, 0});
     bool outputs = o->decode || o->n_output;
     graph_value tokens =
