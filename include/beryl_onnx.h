@@ -1,4 +1,4 @@
-/* beryl_onnx.h - ONNX files as graphs of beryl_graph.h (native builds only).
+/* beryl_onnx.h - ONNX files as graphs of beryl_graph.h.
  *
  * Owns reading a file into a graph, and its inputs and outputs by name:
  *

@@ -107,6 +107,9 @@ static void check_computed_sizes(test *t, const char *device) {
     for (size_t i = 0; i < sizeof runs / sizeof *runs && !test_failed(t); i++) {
         const uint32_t n = (runs[i][0] + 3) / 4, length = runs[i][0] + 3 * runs[i][1];
         CHECK_INT(t, beryl_graph_run(g, runs[i], 2, NULL), BERYL_OK);
+        CHECK_INT(t, beryl_graph_extent_value(g, quarter.extent), n);
+        CHECK_INT(t, beryl_graph_extent_value(g, both.extent), length);
+        CHECK_INT(t, beryl_graph_extent_value(g, 0) + beryl_graph_extent_value(g, 99), 0);
         CHECK_INT(t, beryl_graph_wait(g, NULL), BERYL_OK);
         CHECK_INT(t, beryl_graph_read(g, y, to, n * 16, NULL), BERYL_OK);
         CHECK_INT(t, beryl_graph_read(g, y, to, n * 16 + 4, NULL), BERYL_MISUSE);

@@ -51,6 +51,8 @@ uint32_t module_train_open(frame *f, const char *options, const char *data, uint
             .rank = count_at(o, "rank"),
             .alpha = number_at(o, "alpha"),
             .targets = option_text(&arena, base_json_find(o, "targets")),
+            .layers = option_text(&arena, base_json_find(o, "layers")),
+            .dropout = number_at(o, "dropout"),
             .epochs = count_at(o, "epochs"),
             .batch = count_at(o, "batch"),
             .accumulate = count_at(o, "accumulate"),

@@ -143,6 +143,6 @@ ${methods.Graph.join("\n")}
 `;
 if (!process.argv.includes("--check")) writeFileSync(target, made);
 else if (readFileSync(target, "utf8") !== made) {
-    console.error("app/web/src/graph/ops.ts is not current: node app/web/ops.mjs");
+    console.error("app/web/src/graph/ops.ts is not what beryl_graph.h says: type 'make docs' and commit it");
     process.exit(1);
 }

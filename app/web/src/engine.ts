@@ -226,7 +226,7 @@ export class Engine {
     stats(): EngineStats {
         const stats = JSON.parse(this.call((x, frame) => x.engine_stats(frame)).text()) as EngineStats;
         const border: GpuCounts = this.#gpu ? { ...this.#gpu.counts } : { blocks: 0, submits: 0, dispatches: 0, maps: 0, bytesOut: 0, bytesIn: 0 };
-        return { ...stats, heapBytes: this.live().memory.buffer.byteLength, border };
+        return { ...stats, heapBytes: this.#live().memory.buffer.byteLength, border };
     }
 
     /** What the file has: its metadata, and its tensors if asked for. */
@@ -247,12 +247,12 @@ export class Engine {
 
     /** The prompt of a conversation, {messages, tools, think, generate}, as text. */
     render(chat: object): string {
-        return this.withText(JSON.stringify(chat), (at) => this.call((x, frame) => x.render(frame, at)).text());
+        return this.#withText(JSON.stringify(chat), (at) => this.call((x, frame) => x.render(frame, at)).text());
     }
 
     /** The same as tokens: text of messages never becomes a control token. */
     renderTokens(chat: object): Int32Array {
-        return this.withText(JSON.stringify(chat), (at) => this.call((x, frame) => x.render_tokens(frame, at)).ids());
+        return this.#withText(JSON.stringify(chat), (at) => this.call((x, frame) => x.render_tokens(frame, at)).ids());
     }
 
     /** Runs every kernel that this engine uses against the reference functions; throws DEVICE at the end if one is wrong. */
@@ -319,8 +319,8 @@ export class Engine {
 
     async *#answer(session: number, prompt: { chat: object } | { tokens: ArrayLike<number> }, options: GenerateOptions, signal?: AbortSignal):
         AsyncGenerator<EngineEvent, GenerateResult> {
-        const task = this.withText(JSON.stringify(options), (o) => "chat" in prompt
-            ? this.withText(JSON.stringify(prompt.chat), (at) => this.call((x, frame) => x.session_chat(frame, session, at, o)).out())
+        const task = this.#withText(JSON.stringify(options), (o) => "chat" in prompt
+            ? this.#withText(JSON.stringify(prompt.chat), (at) => this.call((x, frame) => x.session_chat(frame, session, at, o)).out())
             : this.#withIds(prompt.tokens, (at, n) => this.call((x, frame) => x.session_generate(frame, session, at, n, o)).out()));
         try {
             return yield* this.pump(task, signal);
@@ -406,7 +406,7 @@ export class Engine {
         const { source, mmproj, context, sessions, precision, kv, memory, piece, vocabularyOnly } = options;
         const json = JSON.stringify({ context, sessions, precision, kv, memory, piece, vocabularyOnly, kept: this.#kept !== undefined });
         const number = this.#addSource(source), towers = mmproj ? this.#addSource(mmproj) : 0;
-        this.withText(json, (at) => this.call((x, frame) => x.engine_open(frame, at, number, source.size, towers, mmproj?.size ?? 0)));
+        this.#withText(json, (at) => this.call((x, frame) => x.engine_open(frame, at, number, source.size, towers, mmproj?.size ?? 0)));
     }
 
     #addSource(source: ByteSource): number {
@@ -453,23 +453,22 @@ export class Engine {
 
     /* ---- calls ------------------------------------------------------------------------------------------------ */
 
-    /** @internal */
-    live(): Exports {
+    #live(): Exports {
         if (!this.#x) throw new BerylError("MISUSE", "the engine is closed");
         return this.#x;
     }
 
     #text(at: number, size: number): string {
-        return size ? decoder.decode(new Uint8Array(this.live().memory.buffer, at, size).slice()) : "";
+        return size ? decoder.decode(new Uint8Array(this.#live().memory.buffer, at, size).slice()) : "";
     }
 
     #view(): DataView {
-        return new DataView(this.live().memory.buffer);
+        return new DataView(this.#live().memory.buffer);
     }
 
     /** @internal Calls, throws what failed, and gives readers of what the call gave. */
     call(call: (x: Exports, frame: number) => number): { out(): number; text(): string; ids(): Int32Array } {
-        const status = call(this.live(), this.#frame);
+        const status = call(this.#live(), this.#frame);
         if (status !== STATUS.OK) throw this.#failure();
         const view = this.#view(), out = view.getUint32(this.#frame + FRAME.out, true), size = view.getUint32(this.#frame + FRAME.outSize, true);
         return {
@@ -489,7 +488,7 @@ export class Engine {
 
     /** @internal Bytes in the module's memory for one call. */
     withBytes<T>(bytes: Uint8Array, use: (at: number) => T): T {
-        const x = this.live(), at = x.take(bytes.length);
+        const x = this.#live(), at = x.take(bytes.length);
         if (!at) throw new BerylError("NO_MEMORY", `no memory for ${bytes.length} bytes`);
         try {
             new Uint8Array(x.memory.buffer, at, bytes.length).set(bytes);
@@ -499,8 +498,7 @@ export class Engine {
         }
     }
 
-    /** @internal */
-    withText<T>(text: string, use: (at: number) => T): T {
+    #withText<T>(text: string, use: (at: number) => T): T {
         return this.withBytes(encoder.encode(`${text}\0`), use);
     }
 
@@ -530,7 +528,7 @@ export class Engine {
         try {
             for (let idle = 0;;) {
                 if (!this.#tasks.has(task)) throw new BerylError("CANCELLED", "the engine was closed");
-                const status = this.live().task_step(this.#frame, task);
+                const status = this.#live().task_step(this.#frame, task);
                 if (rows?.failure) throw rows.failure.thrown;
                 if (status === STATUS.OK) return this.#result();
                 if (status === STATUS.EVENT) {
@@ -586,7 +584,7 @@ export class Engine {
 
     #zeroEnded(at: number): string {
         if (!at) return "";
-        const memory = new Uint8Array(this.live().memory.buffer);
+        const memory = new Uint8Array(this.#live().memory.buffer);
         return this.#text(at, memory.indexOf(0, at) - at);
     }
 

@@ -13,7 +13,7 @@ export type BerylStatus =
 
 const HINTS: Record<BerylStatus, string> = {
     CANCELLED: "",
-    MISUSE: "The call does not fit the state of its object: look at the message, then at the caller.",
+    MISUSE: "Look at the message, then at the caller.",
     UNSUPPORTED: "",
     NOT_FOUND: "Check the address or the file's name.",
     IO: "Check the connection or the disk, then load again: what has arrived is kept.",

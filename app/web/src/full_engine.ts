@@ -14,6 +14,7 @@ const AGAIN = 4; // milliseconds
 const ADAPTER = "the adapter";
 
 interface FullExports {
+    readonly memory: WebAssembly.Memory;
     adapter_open(frame: number, data: number, size: number, config: number): number;
     adapter_close(adapter: number): void;
     session_adapters(frame: number, session: number, adapters: number, scales: number, n: number): number;
@@ -28,9 +29,20 @@ interface FullExports {
     train_saved(frame: number, training: number, config: number): number;
 }
 
-/* The exports of the full module. */
-function live(engine: Engine): FullExports {
-    return engine.live() as unknown as FullExports;
+const encoder = new TextEncoder();
+
+/* Calls the full module; gives what `use` gives. */
+function call<T>(engine: Engine, use: (x: FullExports, frame: number) => T): T {
+    let given: T | undefined;
+    engine.call((x, frame) => {
+        given = use(x as unknown as FullExports, frame);
+        return OK;
+    });
+    return given as T;
+}
+
+function withText<T>(engine: Engine, text: string, use: (at: number) => T): T {
+    return engine.withBytes(encoder.encode(`${text}\0`), use);
 }
 
 /* Calls until it is no longer PENDING; gives what the call gave. */
@@ -49,14 +61,14 @@ async function whenQuiet(engine: Engine, call: (x: FullExports, frame: number) =
 
 /** Reads an adapter and lays it on the device. */
 export function openAdapter(engine: Engine, file: Uint8Array, config: string): Promise<number> {
-    if (!live(engine).adapter_open) throw new BerylError("UNSUPPORTED", `${ADAPTER} needs the full module`, "Load the model with `full: true`, or with `module` naming beryl-full.wasm.");
+    if (!call(engine, (x) => x.adapter_open)) throw new BerylError("UNSUPPORTED", `${ADAPTER} needs the full module`, "Load the model with `full: true`, or with `module` naming beryl-full.wasm.");
     if (!file.length) throw new BerylError("BAD_FILE", `${ADAPTER} is empty`);
-    return whenQuiet(engine, (x, frame) => engine.withBytes(file, (at) => engine.withText(config, (text) => x.adapter_open(frame, at, file.length, text))));
+    return whenQuiet(engine, (x, frame) => engine.withBytes(file, (at) => withText(engine, config, (text) => x.adapter_open(frame, at, file.length, text))));
 }
 
 /** Sessions that have it keep it. */
 export function closeAdapter(engine: Engine, adapter: number): void {
-    live(engine).adapter_close(adapter);
+    call(engine, (x) => x.adapter_close(adapter));
 }
 
 /** Which adapters the session takes from now on. */
@@ -67,18 +79,18 @@ export function sessionAdapters(engine: Engine, session: EngineSession, adapters
 
 /** Reads the data and lays out what is trained. from 0: a new adapter. */
 export function openTraining(engine: Engine, options: object, data: Uint8Array, valid: Uint8Array, from: number): Promise<number> {
-    return whenQuiet(engine, (x, frame) => engine.withText(JSON.stringify(options), (o) => engine.withBytes(data, (at) => engine.withBytes(valid, (other) =>
+    return whenQuiet(engine, (x, frame) => withText(engine, JSON.stringify(options), (o) => engine.withBytes(data, (at) => engine.withBytes(valid, (other) =>
         x.train_open(frame, o, at, data.length, other, valid.length, from)))));
 }
 
 /** Ends it; an adapter of it that sessions have, they keep. */
 export function closeTraining(engine: Engine, training: number): void {
-    engine.call((x, frame) => ((x as unknown as FullExports).train_close(frame, training), OK));
+    call(engine, (x, frame) => x.train_close(frame, training));
 }
 
 /** The adapter of a training, for sessions. */
 export function trainingAdapter(engine: Engine, training: number): number {
-    return live(engine).train_adapter(training);
+    return call(engine, (x) => x.train_adapter(training));
 }
 
 export function trainingReport(engine: Engine, training: number): TrainingReport {
@@ -93,11 +105,10 @@ export async function runTraining(engine: Engine, training: number, what: "step"
 
 /** The adapter as it is: its file, and of PEFT's form adapter_config.json. */
 export async function saveTraining(engine: Engine, training: number, form: AdapterForm, signal?: AbortSignal): Promise<Uint8Array<ArrayBuffer>[]> {
-    const task = engine.withText(form, (at) => engine.call((x, frame) => (x as unknown as FullExports).train_save(frame, training, at)).out());
+    const task = withText(engine, form, (at) => engine.call((x, frame) => (x as unknown as FullExports).train_save(frame, training, at)).out());
     for await (const _ of engine.pump(task, signal)) void _;
     return (form === "peft" ? [0, 1] : [0]).map((which) => {
-        let at = 0;
-        const from = engine.call((x, frame) => (x as unknown as FullExports).train_saved(at = frame, training, which)).out(), { buffer } = engine.live().memory;
-        return new Uint8Array(buffer, from, new DataView(buffer).getUint32(at + OUT_SIZE, true)).slice();
+        const { out } = engine.call((x, frame) => (x as unknown as FullExports).train_saved(frame, training, which)), from = out();
+        return call(engine, ({ memory: { buffer } }, frame) => new Uint8Array(buffer, from, new DataView(buffer).getUint32(frame + OUT_SIZE, true)).slice());
     });
 }

@@ -18,7 +18,8 @@ export interface AdaptedSlot { engine: EngineSession | null; prepare?: (engine: 
 /** What it needs of the host. */
 export interface HostInside {
     readonly queue: Queue;
-    ready(): Promise<Engine>;
+    /** The engine, which another may follow. */
+    readonly ready: Promise<Engine>;
     slot(session: number): AdaptedSlot;
 }
 
@@ -29,6 +30,7 @@ const bytesOf = async (blob: Blob): Promise<Uint8Array<ArrayBuffer>> => new Uint
 /** The handlers. */
 export function fullHandlers(host: HostInside): Handlers<FullCalls> {
     const files = new Map<number, PlainAdapter>(), trainings = new Map<number, Training>();
+    const adapted = new Map<AdaptedSlot, (engine: Engine) => void>(); // takes its adapters from a session until its next answer
     const open = new WeakMap<Engine, Map<number, Promise<number>>>(); // adapters of an engine
     let next = 1;
 
@@ -50,7 +52,7 @@ export function fullHandlers(host: HostInside): Handlers<FullCalls> {
     const trainingOf = async (number: number): Promise<Training> => {
         const training = trainings.get(number);
         if (!training) throw new BerylError("MISUSE", "the training is closed");
-        if (training.engine !== await host.ready()) throw new BerylError("DEVICE_LOST", "the GPU was lost, and the training with it", "Train again, from the adapter that was saved last.");
+        if (training.engine !== await host.ready) throw new BerylError("DEVICE_LOST", "the GPU was lost, and the training with it", "Train again, from the adapter that was saved last.");
         return training;
     };
     /* A live adapter as it is now, unless another answer with it is under way: then as it was. */
@@ -70,7 +72,7 @@ export function fullHandlers(host: HostInside): Handlers<FullCalls> {
             const adapter = next++;
             files.set(adapter, file);
             try {
-                await adapterIn(await host.ready(), adapter);
+                await adapterIn(await host.ready, adapter);
                 return adapter;
             } catch (thrown) {
                 files.delete(adapter);
@@ -78,7 +80,7 @@ export function fullHandlers(host: HostInside): Handlers<FullCalls> {
             }
         }),
         closeAdapter: ({ adapter }, { signal }) => host.queue.run(null, signal, async () => {
-            const engine = await host.ready(), all = openIn(engine), found = all.get(adapter);
+            const engine = await host.ready, all = openIn(engine), found = all.get(adapter);
             files.delete(adapter);
             all.delete(adapter);
             if (found) closeAdapter(engine, await found);
@@ -97,7 +99,11 @@ export function fullHandlers(host: HostInside): Handlers<FullCalls> {
                 was = now;
             };
             try {
-                if (slot.engine) await slot.prepare(await host.ready(), slot.engine);
+                if (slot.engine) await slot.prepare(await host.ready, slot.engine);
+                adapted.set(slot, (engine) => {
+                    if (slot.engine && slot.engine === last) sessionAdapters(engine, slot.engine, [], []);
+                    last = null;
+                });
             } catch (thrown) {
                 if (before) slot.prepare = before;
                 else delete slot.prepare;
@@ -106,7 +112,7 @@ export function fullHandlers(host: HostInside): Handlers<FullCalls> {
             return null;
         }),
         train: ({ data, valid, from, options }, { signal }) => host.queue.run(null, signal, async () => {
-            const engine = await host.ready(), initial = from ? await adapterIn(engine, from) : 0;
+            const engine = await host.ready, initial = from ? await adapterIn(engine, from) : 0;
             const [learned, measured] = await Promise.all([bytesOf(data), valid ? bytesOf(valid) : new Uint8Array(0)]);
             const number = await openTraining(engine, options, learned, measured, initial);
             const training = next++, adapter = next++;
@@ -127,15 +133,19 @@ export function fullHandlers(host: HostInside): Handlers<FullCalls> {
             (await saveTraining(engine, number, form, signal)).map((bytes) => new Blob([bytes]))),
         trainClose: ({ training }, { signal }) => host.queue.run(null, signal, async () => {
             const { engine, number, adapter } = trainings.get(training) ?? { engine: null, number: 0, adapter: 0 };
-            if (engine !== await host.ready()) { // lost, or closed before
+            if (engine !== await host.ready) { // lost, or closed before
                 trainings.delete(training);
                 return null;
             }
             const [file, config] = await saveTraining(engine, number, "peft");
             trainings.delete(training);
             files.set(adapter, { file: new Blob([file!]), config: new TextDecoder().decode(config) });
-            openIn(engine).delete(adapter); // opened from its file when next asked for
+            openIn(engine).delete(adapter); // opened from its file when next asked for, in the room that it leaves
             closeTraining(engine, number);
+            for (const [slot, release] of adapted) {
+                if (slot.engine) release(engine);
+                else adapted.delete(slot);
+            }
             return null;
         }),
     };

@@ -47,6 +47,10 @@ export interface TrainOptions {
     alpha?: number;
     /** Matrices; default q, k, v, o, gate, up, down. */
     targets?: readonly string[];
+    /** Which layers get adapters, from 0, as "0-3,7"; default: all. */
+    layers?: string;
+    /** The chance that a number of an adapter's input is dropped; default 0. */
+    dropout?: number;
     /** How often each example is seen; default 1. */
     epochs?: number;
     /** Examples of a pass, passes of a step; default 1 each. */
@@ -120,6 +124,8 @@ const RULES: Record<keyof TrainOptions, [allowed: string, ok: Check]> = {
     context: [COUNT, count], warmup: [COUNT, count], cycles: [COUNT, count],
     seed: [COUNT, (value) => Number.isSafeInteger(value) && (value as number) >= 0],
     alpha: [NUMBER, number], rate: [NUMBER, number], eps: [NUMBER, number], weightDecay: [NUMBER, number], clip: [NUMBER, number], beta1: [SHARE, share], beta2: [SHARE, share],
+    layers: ["text", (value) => typeof value === "string"],
+    dropout: ["a number from 0 on and below 1", (value) => value === 0 || share(value)],
     targets: ["a list of names", (value) => Array.isArray(value) && value.length > 0 && value.every((one) => typeof one === "string")],
     schedule: ['"cosine", "constant", "linear" or "restarts"', (value) => ["cosine", "constant", "linear", "restarts"].includes(value as string)],
     order: ["a list of lists of numbers", (value) => Array.isArray(value) && value.every((one) => Array.isArray(one) && one.every(count))],

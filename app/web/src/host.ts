@@ -67,13 +67,13 @@ class Host implements HostInside {
     #kept: KeptTexts | null = null;
     #engine: Engine | null = null;
     #state: ModelState = "closed";
-    #ready: Promise<Engine> = Promise.reject(new BerylError("MISUSE", "no model is loaded"));
+    ready: Promise<Engine> = Promise.reject(new BerylError("MISUSE", "no model is loaded"));
     #losses: number[] = []; // when
     #clock = 0;
 
     constructor(parts: HostParts) {
         this.#parts = parts;
-        this.#ready.catch(() => undefined);
+        this.ready.catch(() => undefined);
     }
 
     handlers(): Handlers<HostCalls> {
@@ -91,15 +91,15 @@ class Host implements HostInside {
                 return this.#start(args, signal);
             },
             close: () => this.#close(),
-            stats: async () => (await this.#ready).stats(),
-            describe: async ({ tensors }) => (await this.#ready).describe(tensors),
-            tokenize: async ({ text, special }) => (await this.#ready).tokenize(text, special).slice(),
-            detokenize: async ({ tokens, special }) => (await this.#ready).detokenize(tokens, special),
-            render: async ({ chat }) => (await this.#ready).render(chat),
+            stats: async () => (await this.ready).stats(),
+            describe: async ({ tensors }) => (await this.ready).describe(tensors),
+            tokenize: async ({ text, special }) => (await this.ready).tokenize(text, special).slice(),
+            detokenize: async ({ tokens, special }) => (await this.ready).detokenize(tokens, special),
+            render: async ({ chat }) => (await this.ready).render(chat),
             renderTokens: (args) => this.#renderTokens(args),
             embed: (args, { signal, emit }) => this.queue.run(null, signal, () => this.#embed(args, signal, emit)),
             selftest: (_, { signal, emit }) => this.queue.run(null, signal, async () => {
-                const engine = await this.#ready;
+                const engine = await this.ready;
                 for await (const event of engine.selftest(signal)) emit(event);
                 return null;
             }),
@@ -116,11 +116,6 @@ class Host implements HostInside {
             drop: ({ session }) => this.queue.run(session, undefined, () => this.#drop(session)),
         };
         return handlers;
-    }
-
-    /** What is asked now; rejects where there is no engine. */
-    ready(): Promise<Engine> {
-        return this.#ready;
     }
 
     #gpu(): WebGpu | undefined {
@@ -268,7 +263,7 @@ class Host implements HostInside {
     }
 
     #adopt(engine: Engine): void {
-        this.#ready = Promise.resolve(engine);
+        this.ready = Promise.resolve(engine);
         this.#enter("ready", engine.info(), null);
         void engine.lost.then((reason) => { if (this.#engine === engine && this.#state === "ready") this.#lose(engine, reason); });
     }
@@ -290,8 +285,8 @@ class Host implements HostInside {
             if (!this.#source) throw lost;
             return await this.#open(this.#source, this.#ending.signal);
         };
-        this.#ready = again();
-        this.#ready.then((next) => {
+        this.ready = again();
+        this.ready.then((next) => {
             if (this.#state === "lost") this.#adopt(next);
         }, (thrown: unknown) => {
             if (this.#state === "lost") this.#enter("failed", null, BerylError.from(thrown));
@@ -303,8 +298,8 @@ class Host implements HostInside {
         this.#state = "closed";
         this.queue.close(closed);
         this.#ending.abort();
-        this.#ready = Promise.reject(closed);
-        this.#ready.catch(() => undefined);
+        this.ready = Promise.reject(closed);
+        this.ready.catch(() => undefined);
         await within(CLOSE_WAIT, this.queue.idle()); // what runs has been cancelled and ends at its next step
         for (const slot of this.#slots.values()) this.#detach(slot);
         this.#slots.clear();
@@ -325,7 +320,7 @@ class Host implements HostInside {
 
     /* The engine's session of a slot. The idle one unused for longest gives way when there are too many. */
     async #attach(slot: Slot): Promise<EngineSession> {
-        const engine = await this.#ready;
+        const engine = await this.ready;
         if (!slot.engine) {
             const held = [...this.#slots.values()].filter((other) => other.engine);
             const idle = held.filter((other) => !other.busy).sort((a, b) => a.used - b.used);
@@ -398,7 +393,7 @@ class Host implements HostInside {
         const before = this.#encoding;
         const work = (async () => {
             await before;
-            const engine = await this.#ready, all: number[] = [];
+            const engine = await this.ready, all: number[] = [];
             for (const [done, one] of media.entries()) {
                 throwIfAborted(signal ?? undefined);
                 if (signal) emit({ kind: "progress", what: "reading pictures and sound", done, total: media.length });
@@ -428,7 +423,7 @@ class Host implements HostInside {
 
     /* Places become as long as what stands there. */
     async #renderTokens(args: HostCalls["renderTokens"]["args"]): Promise<Int32Array> {
-        const ids = (await this.#ready).renderTokens(args.chat).slice();
+        const ids = (await this.ready).renderTokens(args.chat).slice();
         return args.media ? await this.#media(args, null, () => undefined, (engine, all) => {
             const forms = ["image", "audio"].map((kind) => engine.tokenize(`<|${kind}><|${kind}|><${kind}|>`, true)), counts = all.map((number) => engine.mediaSoft(number).count);
             return Int32Array.from([...ids].flatMap((id) => {

@@ -108,10 +108,11 @@ async function loadChecked(source: ModelSource, options: LoadOptions): Promise<M
         });
         if (typeof plain.source === "string" && plain.source.startsWith("http") && options.cache !== "off")
             browserStorage.persist().catch(() => undefined); // pages alone may ask, workers not
-        const module = await orAborted(moduleOf(options, plain.full), signal);
+        const full = plain.full && await import("./full.js");
+        const module = absolute(await orAborted(Promise.resolve(options.module ?? (full ? full.fullUrl() : moduleUrl())), signal));
         const loaded = caller.call("load", { ...plain, module }, { signal });
         const parts = [caller, await orAborted(loaded, signal), () => end(caller)] as const;
-        model = plain.full ? await (await import("./full.js")).fullModel(Model, Session, parts, options) : new Model(...parts);
+        model = full ? await full.fullModel(Model, Session, parts, options) : new Model(...parts);
         return model;
     } catch (thrown) {
         void end(caller);
@@ -132,15 +133,9 @@ async function end(caller: Caller<HostCalls>): Promise<void> {
     caller.close();
 }
 
-async function moduleOf(options: LoadOptions, full: boolean | undefined): Promise<PlainLoad["module"]> {
-    return absolute(await (options.module ?? (full ? (await import("./full.js")).fullUrl() : moduleUrl())));
-}
-
 async function plainLoad(source: ModelSource, options: LoadOptions): Promise<Omit<PlainLoad, "module">> {
-    const { device, context, sessions, precision, kv, memory, piece, vocabularyOnly, without, sha256, cache, request, retry, lora } = options, full = options.full || lora !== undefined;
-    const mmproj = options.mmproj === undefined ? undefined : await plainSource(options.mmproj, options);
-    return { mmproj, full, device, context, sessions, precision, kv, memory, piece, vocabularyOnly, without, sha256, cache, request, retry,
-        source: await plainSource(source, options) };
+    const { signal: _signal, onProgress: _onProgress, onLog: _onLog, worker: _worker, gpu: _gpu, module: _module, builtin: _builtin, lora, full, mmproj, ...rest } = options;
+    return { ...rest, full: full || !!lora, source: await plainSource(source, options), ...(mmproj !== undefined && { mmproj: await plainSource(mmproj, options) }) };
 }
 
 async function plainSource(source: ModelSource, options: LoadOptions): Promise<PlainSource> {

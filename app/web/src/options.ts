@@ -165,7 +165,7 @@ export const OPTIONS = {
         onLog: callback(),
         worker: truth,
         full: truth,
-        lora: rule("a list of adapters", Array.isArray),
+        lora: rule("a list", Array.isArray),
         gpu: webgpu,
         module: rule("an address, a WebAssembly.Module, its bytes, or a promise of one of them", (value) =>
             isAddress(value) || value instanceof Promise || value instanceof WebAssembly.Module || value instanceof ArrayBuffer || ArrayBuffer.isView(value)),

@@ -1,12 +1,12 @@
 /*
- * deno.test.ts - what runs under Deno: the engine's cases, and the README's example as it stands.
+ * deno.test.ts - what runs under Deno: the engine's cases, and the examples of the README and of examples/ as they stand.
  *
  * BERYL_DENO names another Deno.
  */
 import assert from "node:assert/strict";
 import { execFile } from "node:child_process";
 import { existsSync } from "node:fs";
-import { mkdir, mkdtemp, rm, symlink, writeFile } from "node:fs/promises";
+import { copyFile, mkdir, mkdtemp, rm, symlink, writeFile } from "node:fs/promises";
 import { delimiter, join } from "node:path";
 import { tmpdir } from "node:os";
 import { cwd } from "node:process";
@@ -58,5 +58,17 @@ describe("deno", { skip: deno ? false : "no Deno is installed" }, () => {
             if (/no adapter/.test(out)) return t.skip("no WebGPU adapter here");
             assert.match(out, / on .+\nOnce upon a time, a little badger named Eve/);
         }
+    });
+
+    test("deno/the-example-of-a-character-gpt-learns", { timeout: LONG }, async (t) => {
+        const folder = join(scratch, "gpt");
+        await mkdir(join(folder, "node_modules"), { recursive: true });
+        await symlink(cwd(), join(folder, "node_modules/beryl-gpu"));
+        await writeFile(join(folder, "package.json"), "{}");
+        await copyFile(repository("examples/gpt.js"), join(folder, "gpt.js"));
+        const out = await run(["-A", "gpt.js", "", "10", "2"], folder);
+        if (out.includes("the reference functions")) return t.skip("no WebGPU adapter here");
+        const [first = 0, last = 9] = [...out.matchAll(/loss ([\d.]+)/g)].map(([, loss]) => Number(loss));
+        assert.ok(first > 4.5 && first < 5.5 && last < 3, out); // from guessing among 128 to which letters there are
     });
 });

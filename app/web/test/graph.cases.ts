@@ -100,6 +100,22 @@ export const GRAPH_CASES: Record<string, (place: GraphPlace) => Promise<void>> =
         await refused(() => graph.run({ x: range(3) }, { n: 1 }), "MISUSE", /closed/);
     },
 
+    "graph/sizes-that-a-run-computes": async (place) => {
+        const graph = await Graph.open(options(place)), n = graph.extent("n", 9), m = graph.dimSum(graph.dimProduct(n, 2), 1), half = graph.dimQuotient(m, 2);
+        const a = graph.input("a", "f32", [2, m]), b = graph.input("b", "f32", [half]), y = a.sum([1]);
+        graph.output(y, "y");
+        graph.output(a.square(), "squares");
+        graph.output(b.neg(), "z");
+        for (const rows of [1, 4, 0]) {
+            const size = 2 * rows + 1, numbers = range(2 * size, (i) => i + 1), got = await graph.run({ a: numbers, b: range(rows + 1) }, { n: rows });
+            near(got["squares"], Array.from(numbers, (one) => one * one));
+            near(got["y"], [0, size].map((at) => numbers.subarray(at, at + size).reduce((all, one) => all + one, 0)));
+            near(got["z"], Array.from(range(rows + 1), (one) => -one));
+            assert.deepEqual([...graph.sizes(a), ...graph.sizes(b)], [2, size, rows + 1]);
+        }
+        graph.close();
+    },
+
     "graph/every-kind-of-argument": async (place) => {
         const got = await evaluated(place, (g) => {
             const x = g.constant("f32", [2, 3], Float32Array.of(3, 1, 2, -1, 5, 0)), i = g.constant("i32", [3], Int32Array.of(-7, 300, 5));

@@ -8,9 +8,9 @@ import { promisify } from "node:util";
 import { OPTIONS, type Rule } from "../src/options.js";
 import { examples } from "./readme.js";
 
-test("the README has five examples, and each is a module", async () => {
+test("the README has seven examples, and each is a module", async () => {
     const all = await examples();
-    assert.deepEqual([...all.keys()], ["chat.js", "media.js", "worker.js", "deno.js", "node.js"]);
+    assert.deepEqual([...all.keys()], ["chat.js", "media.js", "worker.js", "deno.js", "node.js", "graph.js", "onnx.js"]);
     const folder = await mkdtemp(join(tmpdir(), "beryl-"));
     for (const [name, code] of all) {
         const file = join(folder, name.replace(".js", ".mjs"));

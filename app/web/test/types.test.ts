@@ -21,7 +21,8 @@ const MAIN = `
 import { Beryl, BerylError, Answer, Model, Session, showBytes } from "beryl-gpu";
 import type { AdapterInfo, AnswerOptions, AnswerResult, BerylStatus, Cache, CachedModel, CacheMode, CacheSize, ChatOptions, ContentPart, DeviceInfo, EngineInfo, EngineStats,
     GenerateOptions, GenerateResult, GpuCounts, GpuFeature, ImageBudget, LoadOptions, LogLevel, MediaPart, Message, ModelSource, PictureSource, RgbPicture, SoundSource, TokenOptions, ModelState, Part, PowerPreference, Progress,
-    RequestOptions, RetryOptions, StateChange, Tool, WebGpu } from "beryl-gpu";
+    RequestOptions, RetryOptions, StateChange, Tool, WebGpu, Adapter, AdapterForm, Adapters, AdapterSource, FullModel, FullSession, TrainingReport, TrainingSession,
+    TrainOptions } from "beryl-gpu";
 import { Graph, loadOnnx, OnnxModel, Value, Dim } from "beryl-gpu/graph";
 import type { GraphOps, GraphOptions, Numbers, OnnxOptions, Optimiser, Pool, Port, Sdpa, Type, ValueOps, Window } from "beryl-gpu/graph";
 
@@ -43,7 +44,7 @@ export async function compute(file: Blob, options: GraphOptions): Promise<number
 
 export type All = [AdapterInfo, AnswerOptions, AnswerResult, BerylStatus, Cache, CachedModel, CacheMode, CacheSize, ChatOptions, ContentPart, DeviceInfo, EngineInfo, EngineStats,
     GenerateOptions, GenerateResult, GpuCounts, GpuFeature, ImageBudget, LoadOptions, LogLevel, MediaPart, ModelSource, PictureSource, RgbPicture, SoundSource, TokenOptions, ModelState, Part, PowerPreference, Progress,
-    RequestOptions, RetryOptions, StateChange, Tool, WebGpu];
+    RequestOptions, RetryOptions, StateChange, Tool, WebGpu, AdapterForm, Adapters, AdapterSource, TrainingReport, TrainOptions];
 
 export async function run(gpu: WebGpu, file: File): Promise<void> {
     const model: Model = await Beryl.load(file, { gpu, kv: "q8", cache: "required", onProgress: ({ what, done, total }) => console.log(what, done / total) });
@@ -58,6 +59,13 @@ export async function run(gpu: WebGpu, file: File): Promise<void> {
     const ids: ArrayLike<number> = await session.tokens();
     console.log(ids.length, model.info.device.name, showBytes((await Beryl.cache.size()).models), (await Beryl.devices(gpu))[0]?.hint);
     await model.close().catch((thrown: unknown) => { if (thrown instanceof BerylError && thrown.status === "CANCELLED") return; throw thrown; });
+    const full: FullModel = await Beryl.load(file, { full: true }), other: FullModel = await Beryl.load("a.gguf", { lora: [file, "b.safetensors"] });
+    const adapter: Adapter = await full.openAdapter([file, file], { scale: 0.5 }), one: FullSession = full.session();
+    await one.setAdapters([adapter, { adapter, scale: 2 }]);
+    const training: TrainingSession = await other.train({ data: file, rank: 8, targets: ["q", "v"] });
+    for await (const { loss, step, steps } of training) console.log(loss, step / steps, (await training.save("gguf"))[0]?.name);
+    // @ts-expect-error: only of the full module
+    await model.openAdapter(file);
     // @ts-expect-error: no such budget
     model.chat(messages, { imageBudget: 100 });
     // @ts-expect-error: no such part

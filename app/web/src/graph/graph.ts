@@ -66,6 +66,8 @@ const ARRAYS: Partial<Record<Type, { new(buffer: ArrayBuffer): Numbers; readonly
     u8: Uint8Array, u16: Uint16Array, u32: Uint32Array, bool: Uint8Array,
 };
 
+const FORMULAS: Partial<Record<keyof typeof OPS, (a: number, b: number) => number>> = { dimSum: (a, b) => a + b, dimProduct: (a, b) => a * b, dimQuotient: (a, b) => Math.ceil(a / b) };
+
 const ONNX_TYPES: Record<string, Type | undefined> = { float: "f32", double: "f64", float16: "f16", bfloat16: "bf16", int8: "i8", int16: "i16", int32: "i32", int64: "i64",
     uint8: "u8", uint16: "u16", uint32: "u32", bool: "bool" };
 
@@ -86,6 +88,7 @@ export class Graph {
     readonly #inputs = new Map<string, Value>();
     readonly #outputs = new Map<string, Value>();
     readonly #extents = new Map<string, Dim>();
+    readonly #computed = new Map<number, (values: ReadonlyMap<number, number>) => number>(); // extents of dimSum and so on
     readonly #set = new Set<string>(); // inputs that have been given
     readonly #held: number[] = []; // memory that C borrows
     #compiled: Promise<void> | null = null;
@@ -138,6 +141,10 @@ export class Graph {
         if (results.flat().some((one) => typeof one === "object" ? one.size === 0 : one === 0)) throw this.#mistake(name);
         const made = results.map((one) => typeof one === "object" ? Array.isArray(one) ? one.map((id) => new Value(this, id)) : thatDim(one)
             : words[0] === "x" ? new Dim(args[1] as number, one) : new Value(this, one));
+        if (made[0] instanceof Dim && name in FORMULAS) {
+            const [a, b] = args as [number | Dim, number | Dim], formula = FORMULAS[name]!;
+            this.#computed.set(made[0].extent, (values) => formula(this.#sizeOf(a, values), this.#sizeOf(b, values)));
+        }
         if (name === "extent") this.#extents.set(String(args[0]), made[0] as Dim);
         if (name === "input") this.#inputs.set(String(args[0]), made[0] as Value);
         return made.length === 1 ? made[0] : made;
@@ -385,6 +392,12 @@ export class Graph {
         return values;
     }
 
+    /* What a dimension will be in a run with these extents. */
+    #sizeOf(dim: number | Dim, values: ReadonlyMap<number, number>): number {
+        if (typeof dim === "number") return dim;
+        return values.get(dim.extent) ?? this.#computed.get(dim.extent)?.(values) ?? dim.size;
+    }
+
     #sizeIn(dim: Dim): number {
         return (this.#x["beryl_graph_extent_value"] as Call)(this.#graph, dim.extent) >>> 0;
     }
@@ -393,8 +406,8 @@ export class Graph {
     #give(name: string, data: ArrayBufferView, values: ReadonlyMap<number, number>): void {
         const value = this.#inputs.get(name);
         if (!value) throw new BerylError("MISUSE", `there is no input "${name}"; there ${this.#inputs.size === 1 ? "is" : "are"} ${[...this.#inputs.keys()].join(", ") || "none"}`, "");
-        const { type, dims } = value.graph.shapeOf(value), Kind = ARRAYS[type]!, size = Kind.BYTES_PER_ELEMENT;
-        const sizes = dims.map((dim) => typeof dim === "number" ? dim : values.get(dim.extent) ?? dim.size);
+        const { type, dims } = this.shapeOf(value), Kind = ARRAYS[type]!, size = Kind.BYTES_PER_ELEMENT;
+        const sizes = dims.map((dim) => this.#sizeOf(dim, values));
         const numbers = type === "i32" && data instanceof BigInt64Array ? narrowed(name, data) : data;
         if (!ArrayBuffer.isView(numbers) || (numbers as Numbers).BYTES_PER_ELEMENT !== size || numbers.byteLength !== sizes.reduce((a, b) => a * b, size))
             throw new BerylError("MISUSE", `the input "${name}" is ${type} [${sizes.join(", ")}]: ${Kind.name} of ${sizes.reduce((a, b) => a * b, 1)} numbers`, "");
@@ -404,7 +417,7 @@ export class Graph {
     }
 
     async #fetch(name: string, value: Value): Promise<Numbers> {
-        const { type, dims } = value.graph.shapeOf(value), Kind = ARRAYS[type];
+        const { type, dims } = this.shapeOf(value), Kind = ARRAYS[type];
         if (!Kind) throw new BerylError("UNSUPPORTED", `numbers of ${type} are not read`, "");
         const sizes = this.sizes(value), bounds = dims.map(boundOf), bytes = laidBytes(sizes, bounds, Kind.BYTES_PER_ELEMENT), at = this.#hold(new Uint8Array(bytes));
         try {

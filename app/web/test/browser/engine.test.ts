@@ -6,7 +6,6 @@ import { after, before, describe, test } from "node:test";
 import type { BrowserContext, Page } from "playwright-core";
 import { executable, launch } from "./chromium.js";
 import type { Told } from "./inside.js";
-import { FULL_CASES } from "../full.cases.js";
 import { openLab, type Lab } from "./lab.js";
 
 const LONG = 600_000; // software adapters, on machines that do other things too
@@ -17,8 +16,8 @@ const NAMES = [
     "engine/default-model", "engine/two-sessions-saved-and-restored",
     "graph/rows-of-a-run-vary", "graph/every-kind-of-argument", "graph/gradients-and-steps", "graph/an-onnx-file-runs",
     // the last one answers with e2b-f32; Deno has the logits of e2b-q4_0
-    ...Object.keys(FULL_CASES),
-    ...process.env["BERYL_TEST_ALL"] ? ["engine/logits-and-answers-e2b-f32", "engine/logits-and-answers-e2b-q4_0"] : [],
+    "full/adapters-as-peft", "full/training-as-peft-first-steps",
+    ...process.env["BERYL_TEST_ALL"] ? ["engine/logits-and-answers-e2b-f32", "engine/logits-and-answers-e2b-q4_0", "full/training-as-peft"] : [],
 ];
 
 describe("engine in Chromium", { skip: executable ? false : "no Chromium is installed", timeout: 2 * LONG }, () => {

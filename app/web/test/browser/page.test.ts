@@ -273,7 +273,7 @@ describe("page", { skip: executable ? false : "no Chromium is installed", timeou
     });
 
     /* What is fetched by those who ask for it alone. */
-    const EXTRAS = ["beryl-full.wasm", "full.js", "graph.js"];
+    const EXTRAS = ["beryl-full.wasm", "full.js", "full_host.js", "graph.js"];
 
     /* Bytes of files of the package, and by gzip -9. */
     function sizes(t: TestContext, what: string, wanted: (name: string) => boolean): { raw: number; packed: number } {

@@ -76,6 +76,7 @@ describe("tune", { skip: executable ? false : "no Chromium is installed", timeou
         await page.keyboard.press("Enter");
         await page.waitForFunction(() => (document.querySelector(".message.model .text")?.textContent ?? "") !== "", undefined, { timeout: LONG });
         await page.locator("#send").waitFor({ timeout: LONG });
+        await panel.getByRole("link", { name: "adapter.gguf" }).scrollIntoViewIfNeeded();
         await page.screenshot({ path: `${SCREENS}/tune.png` });
         await page.locator("#settings-open").click();
         await page.getByText("Fine-tuned on good.jsonl").waitFor();
