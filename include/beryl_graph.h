@@ -782,6 +782,10 @@ BERYL_API beryl_status beryl_graph_wait(beryl_graph *graph, beryl_error *error);
 /* The first `size` bytes of an output of the last run. PENDING: not done yet. */
 BERYL_API beryl_status beryl_graph_read(beryl_graph *graph, beryl_value output, void *data,
                                         size_t size, beryl_error *error);
+/* Where an output (from then on not read) or an input (not written) of a compiled graph lies: the
+ * device's own handle of the buffer. false: it has none (other devices than a browser's). */
+BERYL_API bool beryl_graph_place(beryl_graph *graph, beryl_value value, uint64_t *buffer,
+                                 uint64_t *offset);
 /* The value of an extent, as beryl_graph_shape tells it, in the last run. */
 BERYL_API uint32_t beryl_graph_extent_value(const beryl_graph *graph, uint32_t extent);
 /* One stage of the plan as text, as beryl_engine_explain has it, of a graph that is not compiled

@@ -99,6 +99,9 @@ static void check_computed_sizes(test *t, const char *device) {
     for (int i = 0; i < 7; i++) twos[i] = 2 * i;
     for (int i = 0; i < 2 * 19; i++) (&line[0][0])[i] = (float)(i % 19);
     CHECK_INT(t, compile(g, NULL), BERYL_OK);
+    uint64_t buffer, offset; /* buffers of browsers alone have handles */
+    CHECK(t, !beryl_graph_place(g, x, &buffer, &offset));
+    CHECK(t, !beryl_graph_place(g, y, &buffer, &offset));
     beryl_graph_set(g, x, numbers, sizeof numbers, NULL);
     beryl_graph_set(g, ids, twos, sizeof twos, NULL);
     beryl_graph_set(g, again, twos, 16, NULL);

@@ -22,6 +22,7 @@ EXPORT(graph_run)
 uint32_t module_graph_run(frame *f, beryl_graph *g, const uint32_t *extents, uint32_t n);
 EXPORT(graph_read)
 uint32_t module_graph_read(frame *f, beryl_graph *g, beryl_value output, void *data, uint32_t size);
+EXPORT(graph_place) uint32_t module_graph_place(frame *f, beryl_graph *g, beryl_value value);
 EXPORT(graph_state_set)
 uint32_t module_graph_state_set(frame *f, beryl_graph *g, beryl_value state, const void *data,
                                 uint32_t size);
@@ -104,6 +105,15 @@ uint32_t module_graph_read(frame *f, beryl_graph *g, beryl_value output, void *d
                            uint32_t size) {
     frame_begin(f);
     return frame_ended(f, beryl_graph_read(g, output, data, size, &f->error));
+}
+
+/* Two numbers of 64 bits, the buffer's handle and the offset; nothing where it has no place. */
+uint32_t module_graph_place(frame *f, beryl_graph *g, beryl_value value) {
+    uint64_t place[2];
+    frame_begin(f);
+    if (!beryl_graph_place(g, value, &place[0], &place[1])) return BERYL_OK;
+    base_text_add(&f->given, (const char *)place, sizeof place);
+    return frame_give_text(f);
 }
 
 uint32_t module_graph_state_set(frame *f, beryl_graph *g, beryl_value state, const void *data,

@@ -11,7 +11,7 @@ const header = readFileSync(new URL("../../include/beryl_graph.h", import.meta.u
 const target = new URL("src/graph/ops.ts", import.meta.url);
 
 /* By hand in graph.ts: what has data, an error or a place. */
-const OTHERS = /^(open|close|at|shape|weight|constant|output|compile|set|run|wait|read|eval|device|state_set|state_get|extent_value)$/;
+const OTHERS = /^(open|close|at|shape|weight|constant|output|compile|set|run|wait|read|eval|device|state_set|state_get|extent_value|place)$/;
 /* Values that may be left out: null. */
 const OPTIONAL = { weight: /norm/, bias: /norm/, window: /^(stft|istft|welch)$/, mask: /^sdpa$/, far: /./ };
 

@@ -235,6 +235,11 @@ void *device_buffer_memory(device *d, device_buffer buffer) {
     return item && d->backend->memory ? d->backend->memory(d, item) : NULL;
 }
 
+uint64_t device_buffer_handle(device *d, device_buffer buffer) {
+    const device_buffer_item *item = device_pool_at(&d->buffers, buffer.id);
+    return item && d->backend->handle ? d->backend->handle(item) : 0;
+}
+
 size_t device_stage_max(const device *d) {
     return d->backend->stage_max(d);
 }

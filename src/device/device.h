@@ -268,6 +268,8 @@ beryl_status device_write(device *d, device_buffer buffer, uint64_t offset, cons
 /* The buffer's own memory, to be filled in place before the next submit, by any thread. NULL: it is
  * out of the processor's reach, or work under way may touch it. */
 void *device_buffer_memory(device *d, device_buffer buffer);
+/* The backend's own handle of a buffer, for those who share the device with it; 0: it has none. */
+uint64_t device_buffer_handle(device *d, device_buffer buffer);
 /* Upload without a copy of its own: memory of the staging ring to fill, size <= device_stage_max.
  * PENDING: the ring is full; poll and try again. Then commit (size as filled, a multiple of 4; 0
  * gives it up), in order before the next submit. No write and no submit between the two; another
@@ -408,6 +410,7 @@ typedef struct device_backend { /* one const table a backend */
     beryl_status (*write)(device *d, device_buffer_item *buffer, uint64_t offset, const void *data,
                           size_t size, beryl_error *error);
     void *(*memory)(device *d, device_buffer_item *buffer); /* NULL: there is none in reach */
+    uint64_t (*handle)(const device_buffer_item *buffer);   /* NULL: there is none */
     size_t (*stage_max)(const device *d);
     beryl_status (*stage)(device *d, size_t size, void **memory, beryl_error *error);
     beryl_status (*stage_commit)(device *d, device_buffer_item *buffer, uint64_t offset,

@@ -396,7 +396,11 @@ beryl_status beryl_graph_run(beryl_graph *g, const uint32_t *extents, uint32_t n
     status = graph_extent_values(g->g, values, values, error);
     if (status != BERYL_OK) return status;
     device_ticket ticket = 0, done;
-    status = graph_exec_submit(g->exec, values, g->fetched, g->n_output, &ticket, error);
+    graph_value fetched[OUTPUT_MAX];
+    uint32_t n_fetched = 0;
+    for (uint32_t i = 0; i < g->n_output; i++)
+        if (!(g->resident >> i & 1)) fetched[n_fetched++] = g->fetched[i];
+    status = graph_exec_submit(g->exec, values, fetched, n_fetched, &ticket, error);
     if (status == BERYL_PENDING && g->device &&
         device_poll(g->device, &done, error) == BERYL_DEVICE_LOST)
         return BERYL_DEVICE_LOST;
@@ -420,7 +424,7 @@ beryl_status beryl_graph_read(beryl_graph *g, beryl_value output, void *data, si
     if (status != BERYL_OK) return status;
     uint32_t n = 0;
     while (n < g->n_output && g->outputs[n] != output) n++;
-    if (n == g->n_output || !g->ticket || (!data && size))
+    if (n == g->n_output || g->resident >> n & 1 || !g->ticket || (!data && size))
         return base_fail(error, BERYL_MISUSE, "value %u is no output of a run", output);
     const graph_tensor *t = graph_tensor_at(g->g, g->fetched[n]);
     const uint64_t most =
@@ -434,9 +438,26 @@ beryl_status beryl_graph_read(beryl_graph *g, beryl_value output, void *data, si
     if (status != BERYL_OK) return status;
     if (done < g->ticket) return BERYL_PENDING;
     const void *from;
+    for (uint32_t i = n; i-- > 0;) n -= (uint32_t)(g->resident >> i & 1);
     status = graph_exec_fetched(g->exec, g->ticket, n, &from, error);
     if (status == BERYL_OK && size) memcpy(data, from, size);
     return status;
+}
+
+bool beryl_graph_place(beryl_graph *g, beryl_value value, uint64_t *buffer, uint64_t *offset) {
+    if (!g || g->stage != STAGE_READY || !g->device || !buffer || !offset) return false;
+    uint32_t n = 0;
+    while (n < g->n_output && g->outputs[n] != value) n++;
+    const bool output = n < g->n_output;
+    const graph_value v = output ? g->fetched[n] : value;
+    device_buffer lies;
+    if (!graph_exec_place(g->exec, v, &lies, offset)) return false;
+    *buffer = device_buffer_handle(g->device, lies);
+    static const device_submit_desc nothing; /* after it the buffer is made, for others too */
+    if (!*buffer || device_submit(g->device, &nothing, NULL, NULL) != BERYL_OK) return false;
+    if (output) g->resident |= UINT64_C(1) << n;
+    else graph_exec_leave(g->exec, v);
+    return true;
 }
 
 uint32_t beryl_graph_extent_value(const beryl_graph *g, uint32_t extent) {

@@ -37,6 +37,7 @@ struct beryl_graph {
     /* as the caller knows them, and what is read back: of a view a copy */
     graph_value outputs[OUTPUT_MAX], fetched[OUTPUT_MAX];
     uint32_t n_output;
+    uint64_t resident; /* outputs, a bit each, that are not read back */
     graph_stage stage;
     device_ticket ticket;                   /* of the last run; 0: none */
     uint32_t extents[GRAPH_EXTENT_MAX + 1]; /* of the last run, from [1] */

@@ -56,6 +56,11 @@ void graph_exec_close(graph_exec *e); /* its submits must be done. NULL is fine 
 beryl_status graph_exec_ready(graph_exec *e, beryl_error *error);
 /* [bound elements] of its type; NULL: no input of this graph */
 void *graph_exec_input(graph_exec *e, graph_value input);
+/* Where an input or an output lies. false: nowhere, or by the reference functions. */
+bool graph_exec_place(const graph_exec *e, graph_value value, device_buffer *buffer,
+                      uint64_t *offset);
+/* An input that others write there: runs do so no longer. */
+void graph_exec_leave(graph_exec *e, graph_value input);
 /* extents: values of the given ones by index from [1], each 0 .. bound; derived ones follow from
  * them. What works on nothing is not run. fetch: values to read back (inputs or
  * outputs of the graph). */

@@ -18,6 +18,7 @@ typedef struct plan_item {
     uint32_t first, last; /* steps that touch it */
     uint32_t colour;
     bool used, keep; /* keep: an output, alive to the end */
+    bool left;       /* an input that others write */
 } plan_item;
 
 typedef struct plan_memory {
@@ -26,6 +27,7 @@ typedef struct plan_memory {
     base_vec(plan_item) items; /* [tensors of the graph] then scratch */
     unsigned char *inputs;     /* [inputs_bytes] in the layout of the device's input buffer */
     size_t inputs_bytes;
+    bool some_left;
     device_buffer input_buffer, arena_buffers[PLAN_COLOUR_MAX];
     uint64_t arena_sizes[PLAN_COLOUR_MAX];
 } plan_memory;

@@ -16,6 +16,21 @@ void *graph_exec_input(graph_exec *e, graph_value input) {
     return e->memory.inputs + e->memory.items.data[input].offset;
 }
 
+bool graph_exec_place(const graph_exec *e, graph_value value, device_buffer *buffer,
+                      uint64_t *offset) {
+    if (e->reference || !value || value >= e->g->tensors.count) return false;
+    const plan_item *it = &e->memory.items.data[value];
+    if (!it->used || (it->kind != ITEM_INPUT && (it->kind != ITEM_ARENA || !it->keep)))
+        return false;
+    *buffer = plan_memory_buffer(&e->memory, it);
+    *offset = it->offset;
+    return true;
+}
+
+void graph_exec_leave(graph_exec *e, graph_value input) {
+    e->memory.items.data[input].left = e->memory.some_left = true;
+}
+
 /* ---- runs ------------------------------------------------------------------------------------ */
 
 static uint64_t align_up(uint64_t n, uint64_t to) {
@@ -30,13 +45,13 @@ static uint64_t tensor_bytes(const graph_tensor *t, const uint32_t *values) {
 
 static beryl_status write_inputs(graph_exec *e, const uint32_t *values, beryl_error *error) {
     if (e->memory.inputs_bytes == 0) return BERYL_OK;
-    if (e->memory.inputs_bytes <= ONE_WRITE_BYTES)
+    if (e->memory.inputs_bytes <= ONE_WRITE_BYTES && !e->memory.some_left)
         return device_write(e->device, e->memory.input_buffer, 0, e->memory.inputs,
                             e->memory.inputs_bytes, error);
     beryl_status status = BERYL_OK;
     for (graph_value v = 1; status == BERYL_OK && v < e->g->tensors.count; v++) {
         const plan_item *it = &e->memory.items.data[v];
-        if (it->kind != ITEM_INPUT || !it->used) continue;
+        if (it->kind != ITEM_INPUT || !it->used || it->left) continue;
         uint64_t bytes = align_up(tensor_bytes(graph_tensor_at(e->g, v), values), 4);
         if (bytes)
             status = device_write(e->device, e->memory.input_buffer, it->offset,

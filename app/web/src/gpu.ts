@@ -189,6 +189,15 @@ export class Gpu {
         return this.#outstanding;
     }
 
+    get device(): GPUDevice {
+        return this.#device;
+    }
+
+    /** The buffer with this handle. */
+    bufferOf(handle: number): GPUBuffer {
+        return this.#buffer(handle);
+    }
+
     /** The module's imports, by name. */
     imports(module: () => GpuModule): WebAssembly.ModuleImports {
         return {

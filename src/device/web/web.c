@@ -10,6 +10,7 @@
  * UPLOAD_MAX bytes of them.
  */
 #include "device/web/web.h"
+#include "base/build.h"
 #include "base/error.h"
 #include "base/json.h"
 
@@ -244,6 +245,10 @@ static beryl_status buffer_make(device *head, device_buffer_item *item, const ch
     words[0] = buffer->handle;
     put64(words + 1, item->size);
     return BERYL_OK;
+}
+
+static uint64_t own_handle(const device_buffer_item *item) {
+    return ((const web_buffer *)item)->handle;
 }
 
 static void buffer_drop(device *head, device_buffer_item *item) {
@@ -651,6 +656,7 @@ const device_backend device_web = {
     .close = close_web,
     .buffer_make = buffer_make,
     .buffer_drop = buffer_drop,
+    .handle = BUILD_IS_SMALL ? NULL : own_handle,
     .settle = settle,
     .write = write_bytes,
     .stage_max = stage_max,

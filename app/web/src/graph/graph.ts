@@ -20,6 +20,9 @@ export type Type = (typeof TYPES)[number];
 /** Numbers of a tensor: F16 and BF16 as their bits, BOOL as bytes. */
 export type Numbers = Float32Array | Float64Array | Int8Array | Int16Array | Int32Array | BigInt64Array | Uint8Array | Uint16Array | Uint32Array;
 
+/** A GPUBuffer of the graph's device (`graph.gpuDevice`). Written so that callers need no types of WebGPU. */
+export interface DeviceBuffer { readonly size: number; readonly usage: number; destroy(): unknown }
+
 /** How a graph is opened. All is optional. */
 export interface GraphOptions {
     /** Which adapter; "reference": no GPU but the reference functions, which are slow. Default "high-performance". */
@@ -89,6 +92,7 @@ export class Graph {
     readonly #outputs = new Map<string, Value>();
     readonly #extents = new Map<string, Dim>();
     readonly #computed = new Map<number, (values: ReadonlyMap<number, number>) => number>(); // extents of dimSum and so on
+    readonly #places = new Map<string, { buffer: GPUBuffer; offset: number }>(); // inputs and outputs that stay on the device
     readonly #set = new Set<string>(); // inputs that have been given
     readonly #held: number[] = []; // memory that C borrows
     #compiled: Promise<void> | null = null;
@@ -218,6 +222,11 @@ export class Graph {
         }
     }
 
+    /** The GPUDevice, for buffers of one's own; null: the reference functions. */
+    get gpuDevice(): object | null {
+        return this.#gpu?.device ?? null;
+    }
+
     /* ---- running ----------------------------------------------------------------------------------------------- */
 
     /** Uploads weights and compiles. `run` does it where it was not done. */
@@ -225,17 +234,21 @@ export class Graph {
         return this.#compiled ??= this.#settle("graph_compile");
     }
 
-    /** A run. Inputs that are not given keep their numbers; what varies is given by name. Gives the outputs by name. */
-    run(inputs: Readonly<Record<string, ArrayBufferView>> = {}, extents: Readonly<Record<string, number>> = {}): Promise<Record<string, Numbers>> {
+    /** A run. Inputs that are not given keep their numbers; what varies is given by name. Gives the outputs by name, but for those that
+     *  go `into` a GPUBuffer (COPY_DST): they stay on the GPU, now and from then on, as do inputs from a GPUBuffer (COPY_SRC). */
+    run(inputs: Readonly<Record<string, ArrayBufferView | DeviceBuffer>> = {}, extents: Readonly<Record<string, number>> = {}, into: Readonly<Record<string, DeviceBuffer>> = {}):
+        Promise<Record<string, Numbers>> {
         return this.#alone(async () => {
             await this.compile();
             const values = this.#extentValues(extents);
             for (const [name, data] of Object.entries(inputs)) this.#give(name, data, values);
+            for (const name of Object.keys(into)) this.#placeOf(name, this.#outputs.get(name), "output");
             for (const name of this.#inputs.keys()) if (!this.#set.has(name)) throw new BerylError("MISUSE", `the input "${name}" has never been given`, "");
             const list = [...this.#extents.values()].map((dim) => values.get(dim.extent)!);
             await this.#with(new Uint8Array(Uint32Array.from(list).buffer), (at) => this.#settle("graph_run", at, list.length));
             const results: Record<string, Numbers> = {};
-            for (const [name, value] of this.#outputs) results[name] = await this.#fetch("graph_read", value);
+            for (const [name, buffer] of Object.entries(into)) this.#copy(name, this.#outputs.get(name)!, this.sizes(this.#outputs.get(name)!), buffer, false);
+            for (const [name, value] of this.#outputs) if (!this.#places.has(`output ${name}`)) results[name] = await this.#fetch("graph_read", value);
             return results;
         });
     }
@@ -403,17 +416,51 @@ export class Graph {
     }
 
     /* Memory is laid out for the bounds; numbers here lie side by side. */
-    #give(name: string, data: ArrayBufferView, values: ReadonlyMap<number, number>): void {
+    #give(name: string, data: ArrayBufferView | DeviceBuffer, values: ReadonlyMap<number, number>): void {
         const value = this.#inputs.get(name);
         if (!value) throw new BerylError("MISUSE", `there is no input "${name}"; there ${this.#inputs.size === 1 ? "is" : "are"} ${[...this.#inputs.keys()].join(", ") || "none"}`, "");
         const { type, dims } = this.shapeOf(value), Kind = ARRAYS[type]!, size = Kind.BYTES_PER_ELEMENT;
         const sizes = dims.map((dim) => this.#sizeOf(dim, values));
+        if (!ArrayBuffer.isView(data)) {
+            this.#placeOf(name, value, "input");
+            this.#copy(name, value, sizes, data, true);
+            this.#set.add(name);
+            return;
+        }
         const numbers = type === "i32" && data instanceof BigInt64Array ? narrowed(name, data) : data;
         if (!ArrayBuffer.isView(numbers) || (numbers as Numbers).BYTES_PER_ELEMENT !== size || numbers.byteLength !== sizes.reduce((a, b) => a * b, size))
             throw new BerylError("MISUSE", `the input "${name}" is ${type} [${sizes.join(", ")}]: ${Kind.name} of ${sizes.reduce((a, b) => a * b, 1)} numbers`, "");
         const bytes = laidOut(bytesOf(numbers), sizes, dims.map(boundOf), size, true);
-        this.#with(bytes, (at) => this.#call("graph_set", value.id, at, bytes.length));
+        const place = this.#places.get(`input ${name}`);
+        if (place && bytes.length) this.#gpu!.device.queue.writeBuffer(place.buffer, place.offset, padded(bytes));
+        if (!place) this.#with(bytes, (at) => this.#call("graph_set", value.id, at, bytes.length));
         this.#set.add(name);
+    }
+
+    /* Where an input or output lies on the device; from then on it is not copied to or from there. */
+    #placeOf(name: string, value: Value | undefined, what: "input" | "output"): void {
+        const key = `${what} ${name}`;
+        if (this.#places.has(key)) return;
+        if (!value) throw new BerylError("MISUSE", `there is no ${what} "${name}"`, "");
+        this.#call("graph_place", value.id);
+        if (!this.#gpu || !this.#word(FRAME.outSize)) throw new BerylError("UNSUPPORTED", `the ${what} "${name}" lies in no buffer of a GPU`, "");
+        const [handle = 0n, offset = 0n] = new BigUint64Array(this.#x.memory.buffer.slice(this.#word(FRAME.out), this.#word(FRAME.out) + 16));
+        this.#places.set(key, { buffer: this.#gpu.bufferOf(Number(handle)), offset: Number(offset) });
+    }
+
+    /* To an input from a GPUBuffer, or to one from an output: on the GPU, in the order of the queue. */
+    #copy(name: string, value: Value, sizes: readonly number[], buffer: DeviceBuffer, inwards: boolean): void {
+        const { type, dims } = this.shapeOf(value), element = ARRAYS[type]!.BYTES_PER_ELEMENT;
+        const bytes = Math.ceil(sizes.reduce((a, b) => a * b, element) / 4) * 4, { buffer: own, offset } = this.#places.get(`${inwards ? "input" : "output"} ${name}`)!;
+        if (typeof buffer !== "object" || buffer === null || !(buffer.size >= bytes) || !("usage" in buffer))
+            throw new BerylError("MISUSE", `"${name}" is ${type} [${sizes.join(", ")}]: a typed array, or a GPUBuffer of ${bytes} bytes at least`, "");
+        if (!sizes.slice(1).every((size, i) => size === boundOf(dims[i + 1]!)))
+            throw new BerylError("UNSUPPORTED", `"${name}" as a GPUBuffer: only its first dimension may vary`, "");
+        if (!bytes) return;
+        const { device } = this.#gpu!, encoder = device.createCommandEncoder();
+        if (inwards) encoder.copyBufferToBuffer(buffer as unknown as GPUBuffer, 0, own, offset, bytes);
+        else encoder.copyBufferToBuffer(own, offset, buffer as unknown as GPUBuffer, 0, bytes);
+        device.queue.submit([encoder.finish()]);
     }
 
     async #fetch(name: string, value: Value): Promise<Numbers> {
@@ -455,6 +502,13 @@ function plainDim(value: unknown, what: string): PlainDim {
 function bytesOf(data: ArrayBufferView): Uint8Array {
     if (!ArrayBuffer.isView(data)) throw new BerylError("MISUSE", "numbers must be a typed array", "");
     return new Uint8Array(data.buffer, data.byteOffset, data.byteLength);
+}
+
+/* To whole words, as the device writes them. */
+function padded(bytes: Uint8Array): Uint8Array<ArrayBuffer> {
+    const to = new Uint8Array(Math.ceil(bytes.length / 4) * 4);
+    to.set(bytes);
+    return to;
 }
 
 /* 64-bit integers for a device that has none. */
