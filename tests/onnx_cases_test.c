@@ -215,7 +215,7 @@ void test_onnx_cases(test *t) {
     for (onnx_case c; i < n && take_case(&r, &c); i++) {
         const char *name = c.name + (strncmp(c.name, "test_", 5) ? 0 : 5);
         if (test_case(t, "onnx_cases/%s", name)) check_case(t, &c, "reference");
-        if (test_drawn(i, 1, 3) && test_case(t, "onnx_cases/%s-damaged", name))
+        if (test_drawn(i, 1, 3) && test_case(t, "onnx_cases/damaged-%s", name))
             check_damaged(t, &c, i % 13);
         for (size_t d = 0; d < 2; d++)
             if (test_drawn(i, 3 * d, 6) && !(d && has_doubles(&c)) &&
