@@ -597,6 +597,60 @@ name=cli/merge-misused
 run merge "$data/e2b-f32.gguf" --out "$scratch/x.gguf"
 code 2 && like "$err" '--lora' && run merge "$data/e2b-f32.gguf" --lora "$lora" && code 2 && like "$err" '--out' && ok
 
+# ---- ONNX files ----------------------------------------------------------------------------------------------
+onnx=$data/onnx
+name=cli/onnx-show
+run show "$onnx/small.onnx"
+code 0 && like "$out" 'input         x  float \[n, 3\]' && like "$out" 'Softmax x 1' && run show "$onnx/refused.onnx" && code 0 &&
+    like "$out" 'Unique x 1  \(not supported\)' && run show "$onnx/small.onnx" --json && json <"$scratch/out" && ok
+
+for n in 2 5; do # an open axis at two sizes, against the onnx package's evaluator
+    name=cli/onnx-eval-of-$n-rows
+    run eval "$onnx/small.onnx" --input "x=$onnx/small.$n.npz" --output "$scratch/out.npz" --device "$device"
+    code 0 && like "$out" "y  F32 \[$n, 2, 2\]" && { python3 - "$scratch/out.npz" "$onnx/small.$n.npz" || fail 'other numbers'; } <<'END' && ok
+import ast, struct, sys, zipfile
+def numbers(path, name):
+    data = zipfile.ZipFile(path).read(name + '.npy')
+    size = struct.unpack('<H', data[8:10])[0]
+    head = ast.literal_eval(data[10:10 + size].decode())
+    form = {'<f4': 'f', '<i8': 'q'}[head['descr']]
+    return head, struct.unpack('<%d%s' % ((len(data) - 10 - size) // struct.calcsize('<' + form), form), data[10 + size:])
+for name, near in ('y', 1e-6), ('best', 0):
+    (head, got), (wanted, want) = (numbers(path, name) for path in sys.argv[1:])
+    assert head == wanted, (head, wanted)
+    assert all(abs(a - b) <= near for a, b in zip(got, want)), (got, want)
+END
+done
+
+name=cli/onnx-eval-of-one-file
+unzip -oq "$onnx/small.2.npz" x.npy -d "$scratch" 2>/dev/null || python3 -m zipfile -e "$onnx/small.2.npz" "$scratch"
+run eval "$onnx/small.onnx" -i "x=$scratch/x.npy" --device "$device"
+code 0 && like "$out" 'best  I64 \[2\]' && ok
+
+name=cli/onnx-bench
+run bench "$onnx/small.onnx" --extent n=7 -r 3 --device "$device"
+code 0 && like "$out" 'small.onnx \| [a-z]+ \| fast \| 3 \|' && run bench "$onnx/small.onnx" --extent n=7 -r 3 --device "$device" --json && code 0 &&
+    json <"$scratch/out" && like "$out" '"samples_ns":\[[^,]*,[^,]*,[^,]*\]' && ok
+
+name=cli/onnx-explain
+run explain "$onnx/small.onnx" --extent n=7 --device dummy
+code 0 && like "$out" "F32\[7, 2, 2\]'y'" && run explain "$onnx/small.onnx" --extent n=7 --device dummy --stage plan && code 0 &&
+    like "$out" 'dispatches' && run explain "$onnx/small.onnx" --extent n=7 --device dummy --stage code --op 0 && code 0 && like "$out" 'WGSL:' && ok
+
+failing onnx-operator-that-is-not-there "ONNX node 'pick' \(Unique\)" eval "$onnx/refused.onnx" --device "$device"
+failing onnx-size-not-given "dimension 'n' of input 'x'" bench "$onnx/small.onnx" --device "$device"
+failing onnx-input-not-given "dimension 'n' of input 'x'" eval "$onnx/small.onnx" --device "$device"
+failing onnx-input-that-the-model-has-not "small.2.npz: no such part" eval "$onnx/small.onnx" --input "z=$onnx/small.2.npz"
+head -c 300 "$onnx/small.onnx" >"$scratch/cut.onnx"
+failing onnx-file-cut-off '.' eval "$scratch/cut.onnx" --input "x=$onnx/small.2.npz" --device "$device"
+head -c 700 "$onnx/small.2.npz" >"$scratch/cut.npz"
+failing onnx-archive-cut-off 'cut.npz: an archive without an end' eval "$onnx/small.onnx" --input "x=$scratch/cut.npz"
+(printf 'PK\3\4'; head -c 60 /dev/zero; printf 'PK\5\6\0\0\0\0\1\0\1\0\377\377\377\377\377\377\377\377\0\0') >"$scratch/lies.npz"
+failing onnx-archive-that-lies 'damaged directory' eval "$onnx/small.onnx" --input "x=$scratch/lies.npz"
+name=cli/onnx-extent-misused
+run bench "$onnx/small.onnx" --extent n=x
+code 2 && like "$err" 'NAME=N' && run explain "$onnx/small.onnx" --plan decode && code 2 && ok
+
 # ---- streams and terminals -----------------------------------------------------------------------------------
 name=cli/no-escapes-without-a-terminal
 found=$({ "$program" devices; "$program" show "$model"; "$program" run "$model" hello "${say[@]}"; "$program" nothing; } 2>&1 | grep -c $'\033')

@@ -170,6 +170,28 @@ static void check_case(test *t, const onnx_case *c, const char *where) {
     beryl_graph_close(g);
 }
 
+/* A model of which a byte was changed is built or refused, with the numbers that are given. */
+static void check_damaged(test *t, const onnx_case *c, size_t first) {
+    const beryl_graph_options options = {.size = sizeof options, .device = "reference"};
+    beryl_onnx_input in[PORTS_MAX];
+    char *model = malloc(c->model_size);
+    for (size_t i = 0; i < c->n_in; i++)
+        in[i] = (beryl_onnx_input){c->in[i].name, kinds[c->in[i].row].type, c->in[i].rank,
+                                   c->in[i].dim, c->in[i].data};
+    const beryl_onnx_options how = {.size = sizeof how, .inputs = in, .n_input = c->n_in};
+    for (size_t i = first; model && i < c->model_size; i += 13) {
+        beryl_graph *g = NULL;
+        beryl_error error = {0};
+        memcpy(model, c->model, c->model_size);
+        model[i] = (char)(model[i] ^ 1 << i % 8);
+        beryl_status status = beryl_graph_open(&options, &g, &error);
+        if (!status) status = beryl_graph_from_onnx(g, model, c->model_size, &how, &error);
+        if (status && !*error.message) test_fail(t, __FILE__, __LINE__, "refused without a word");
+        beryl_graph_close(g);
+    }
+    free(model);
+}
+
 /* WGSL has no such numbers. */
 static bool has_doubles(const onnx_case *c) {
     bool has = false;
@@ -193,6 +215,8 @@ void test_onnx_cases(test *t) {
     for (onnx_case c; i < n && take_case(&r, &c); i++) {
         const char *name = c.name + (strncmp(c.name, "test_", 5) ? 0 : 5);
         if (test_case(t, "onnx_cases/%s", name)) check_case(t, &c, "reference");
+        if (test_drawn(i, 1, 3) && test_case(t, "onnx_cases/damaged-%s", name))
+            check_damaged(t, &c, i % 13);
         for (size_t d = 0; d < 2; d++)
             if (test_drawn(i, 3 * d, 6) && !(d && has_doubles(&c)) &&
                 test_case(t, "onnx_cases/%s-%s", name, devices[d]))

@@ -629,6 +629,59 @@ static void collect(void *user, const char *text, size_t size) {
     snprintf(to, 2000, "%.*s", (int)size, text);
 }
 
+/* A graph that was explained runs all the same; one that runs is not explained any more. */
+static void check_explained(test *t) {
+    const bytes m = loop_model();
+    const tensor want = tensor_of("f32[3,2]:1,2,2,4,3,6");
+    static const float x[2] = {1, 2};
+    for (int explained = 0; explained < 2; explained++) {
+        char text[2000] = "";
+        beryl_graph *g = NULL;
+        beryl_error error = {0};
+        beryl_status status = open_model("host", NULL, &m, NULL, &g, &error);
+        if (status == BERYL_NO_DEVICE) test_skip(t, "%s", error.message);
+        if (!status && explained) status = beryl_graph_explain(g, NULL, collect, text, &error);
+        if (!status && explained) CHECK(t, strstr(text, "= add(") != NULL);
+        if (!status)
+            while ((status = beryl_graph_compile(g, &error)) == BERYL_PENDING) {}
+        if (!status) set(g, "a", x, sizeof x);
+        if (!status) status = finish(g, &error);
+        if (status && status != BERYL_NO_DEVICE)
+            test_fail(t, __FILE__, __LINE__, "%s", error.message);
+        if (!status) {
+            check_output(t, g, &want, 0);
+            CHECK_INT(t, beryl_graph_explain(g, NULL, collect, text, NULL),
+                      explained ? BERYL_OK : BERYL_MISUSE);
+        }
+        beryl_graph_close(g);
+    }
+    CHECK_INT(t, beryl_graph_explain(NULL, NULL, collect, NULL, NULL), BERYL_MISUSE);
+}
+
+/* Of an input whose shape the file leaves open: what is said by name, or by place. */
+static void check_extents(test *t) {
+    bytes graph = {.n = 0}, m;
+    /* of type float, [n, ?] */
+    bytes named = {.n = 0}, dims = {.n = 0}, shaped = {.n = 0}, type = {.n = 0}, info = {.n = 0};
+    field_text(&named, 2, "n");
+    field_bytes(&dims, 1, &named);
+    m.n = 0, field_bytes(&dims, 1, &m);
+    field_number(&shaped, 1, 1), field_bytes(&shaped, 2, &dims);
+    field_bytes(&type, 1, &shaped);
+    field_text(&info, 1, "a"), field_bytes(&info, 2, &type);
+    m = node_message("Abs", "a", "y", ""), field_bytes(&graph, 1, &m);
+    field_bytes(&graph, 11, &info);
+    m = info_message("y", 1, 2, (uint32_t[]){1, 2}), field_bytes(&graph, 12, &m);
+    const bytes model = model_message(&graph, 17);
+    const beryl_onnx_extent said[] = {{"n", 1}, {"a.1", 2}, {"unknown", 3}};
+    beryl_onnx_options how = {.size = sizeof how, .extents = said, .n_extent = 3};
+    check_on_one_two(t, &model, &how, "f32[1,2]:1,2");
+    how.n_extent = 1, check_refused(t, &model, &how, "dimension 'a.1' of input 'a'");
+    how.n_extent = 0, check_refused(t, &model, &how, "dimension 'n' of input 'a'");
+    const beryl_onnx_extent none = {"n", 0};
+    how.extents = &none, how.n_extent = 1, check_refused(t, &model, &how, "no size");
+}
+
 static void test_rest(test *t) {
     if (test_case(t, "onnx/loop-of-known-count")) {
         const bytes m = loop_model();
@@ -649,6 +702,8 @@ static void test_rest(test *t) {
         const bytes m = row_model(&open);
         check_on_one_two(t, &m, &how, "f32[2,1]:1,2");
     }
+    if (test_case(t, "onnx/explained-then-run")) check_explained(t);
+    if (test_case(t, "onnx/open-dimensions-by-name")) check_extents(t);
     if (test_case(t, "onnx/described")) {
         char text[2000] = "";
         const bytes m = loop_model();

@@ -241,7 +241,7 @@ typedef enum args_kind {
     X(EXTENT, "extent", 0, TEXTS, "NAME=N", ON_BENCH | ON_EXPLAIN,                                 \
       "Of an ONNX file: the size of a dimension that it leaves open")                              \
     X(EVAL_INPUT, "input", 'i', FILES, "NAME=FILE.npy", ON_EVAL,                                   \
-      "The numbers of an input, a NumPy file; each input has one")                                 \
+      "The numbers of an input, a NumPy file or an archive that has NAME.npy; each input has one") \
     X(EVAL_OUT, "output", 'o', FILE, "FILE.npz", ON_EVAL,                                          \
       "Where all outputs go, as an archive of NumPy files; default their shapes are told")         \
     X(DEPTH, "depth", 0, COUNT, "N", ON_TRACE, "After N tokens of context; default 0")             \

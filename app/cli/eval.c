@@ -1,4 +1,5 @@
-/* eval.c - runs an ONNX file once: inputs from NumPy files, outputs to an archive of them.
+/* eval.c - runs an ONNX file once: inputs from NumPy files or archives of them, outputs to an
+ * archive.
  *
  * Refuses NumPy files in Fortran order, of big-endian numbers and of other types than Beryl's. An
  * archive is a zip whose parts are stored as they are, of at most 4 GiB.
@@ -16,8 +17,9 @@ typedef struct array {
     const char *name;
     beryl_type type;
     uint32_t rank, dim[RANK_MAX];
-    char *file;                 /* owned */
-    size_t file_size, at, size; /* size: of the numbers, which begin at `at` */
+    char *file; /* [file_size], owned */
+    size_t file_size;
+    size_t at, size, end; /* the numbers; the end of the NumPy file that they are in */
 } array;
 
 /* As NumPy names them. BF16 has no name there: raw bytes. */
@@ -66,20 +68,20 @@ static const char *npy_shape(array *a, const char *at) {
     }
     if (!*at) return "a header that is cut off";
     a->size = (size_t)n;
-    return a->size == a->file_size - a->at ? NULL : "not as many bytes as its shape needs";
+    return a->size == a->end - a->at ? NULL : "not as many bytes as its shape needs";
 }
 
-/* What is wrong; NULL: nothing. */
+/* Of what lies from a->at to a->end. What is wrong; NULL: nothing. */
 static const char *npy_read(array *a) {
     char head[1024];
-    const unsigned char *f = (const unsigned char *)a->file;
-    if (a->file_size < 12 || memcmp(f, "\x93NUMPY", 6) || (f[6] != 1 && f[6] != 2 && f[6] != 3))
+    const unsigned char *f = (const unsigned char *)a->file + a->at;
+    if (a->end - a->at < 12 || memcmp(f, "\x93NUMPY", 6) || (f[6] != 1 && f[6] != 2 && f[6] != 3))
         return "no NumPy file";
     size_t n = f[8] | (size_t)f[9] << 8;
-    a->at = f[6] == 1 ? 10 : 12;
     if (f[6] != 1) n |= (size_t)f[10] << 16 | (size_t)f[11] << 24;
-    if (n >= sizeof head || n > a->file_size - a->at) return "a header that is too long";
-    memcpy(head, f + a->at, n);
+    a->at += f[6] == 1 ? 10 : 12;
+    if (n >= sizeof head || n > a->end - a->at) return "a header that is too long";
+    memcpy(head, a->file + a->at, n);
     head[n] = 0;
     a->at += n;
     const char *descr = after_key(head, "'descr':"), *order = after_key(head, "'fortran_order':"),
@@ -94,18 +96,61 @@ static const char *npy_read(array *a) {
     return "of a type that is not read";
 }
 
-/* "NAME=FILE.npy" */
+/* ---- archives, read: what is where says the directory at the end ----------------------------- */
+
+enum { ZIP_LOCAL = 30, ZIP_ENTRY = 46, ZIP_END = 22, ZIP_COMMENT_MAX = 65535 };
+
+static uint32_t number_at(const array *a, size_t at, uint32_t bytes) {
+    uint32_t x = 0;
+    for (uint32_t i = 0; i < bytes; i++) x |= (uint32_t)(unsigned char)a->file[at + i] << 8 * i;
+    return x;
+}
+
+/* The part NAME.npy. What is wrong; NULL: nothing. */
+static const char *part_find(array *a, const char *name, size_t n) {
+    size_t end = a->file_size < ZIP_END ? 0 : a->file_size - ZIP_END + 1;
+    const size_t least = end > ZIP_COMMENT_MAX ? end - ZIP_COMMENT_MAX : 0;
+    while (end > least && number_at(a, end - 1, 4) != 0x06054b50) end--;
+    if (end <= least) return "an archive without an end";
+    const uint32_t count = number_at(a, end - 1 + 10, 2);
+    size_t at = number_at(a, end - 1 + 16, 4);
+    for (uint32_t i = 0; i < count; i++) {
+        if (at > end || end - at < ZIP_ENTRY || number_at(a, at, 4) != 0x02014b50)
+            return "an archive with a damaged directory";
+        const size_t n_name = number_at(a, at + 28, 2), from = number_at(a, at + 42, 4),
+                     size = number_at(a, at + 24, 4),
+                     next =
+                         ZIP_ENTRY + n_name + number_at(a, at + 30, 2) + number_at(a, at + 32, 2);
+        if (next > end - at) return "an archive with a damaged directory";
+        const char *own = a->file + at + ZIP_ENTRY;
+        if (n_name == n + 4 && !memcmp(own, name, n) && !memcmp(own + n, ".npy", 4)) {
+            if (number_at(a, at + 10, 2)) return "a part that is compressed, which is not read";
+            if (from > end || end - from < ZIP_LOCAL) return "a part outside the archive";
+            a->at = from + ZIP_LOCAL + number_at(a, from + 26, 2) + number_at(a, from + 28, 2);
+            if (a->at > end || size > end - a->at) return "a part outside the archive";
+            a->end = a->at + size;
+            return NULL;
+        }
+        at += next;
+    }
+    return "no such part in the archive";
+}
+
+/* "NAME=FILE.npy", or an archive with NAME.npy. */
 static int input_read(cli *c, const char *given, array *a) {
     const char *equals = strchr(given, '=');
     if (!equals || equals == given || !equals[1])
         return cli_usage(c, "--input takes NAME=FILE.npy, not '%s'", given);
     a->name = given;
     if (!(a->file = cli_read(c, equals + 1, &a->file_size))) return CLI_FAILED;
-    const char *why = npy_read(a);
+    a->end = a->file_size;
+    const bool archived = a->file_size >= 4 && !memcmp(a->file, "PK\3\4", 4);
+    const char *why = archived ? part_find(a, given, (size_t)(equals - given)) : NULL;
+    if (!why) why = npy_read(a);
     return why ? cli_fail(c, "%s: %s", equals + 1, why) : CLI_OK;
 }
 
-/* ---- archives -------------------------------------------------------------------------------- */
+/* ---- archives, written ----------------------------------------------------------------------- */
 
 static uint32_t crc_of(uint32_t crc, const void *data, size_t size) {
     const unsigned char *at = data;

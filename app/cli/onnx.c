@@ -16,9 +16,9 @@ bool cli_is_onnx(const char *path) {
 
 /* ---- opening --------------------------------------------------------------------------------- */
 
-/* "NAME=N" of --extent; names stay where argv has them, copied into `names`. */
-static beryl_status extents_read(const args *a, base_text *names, beryl_onnx_extent *to,
-                                 beryl_error *error) {
+/* "NAME=N" of --extent; names are copied into `names`. Wrong use is told already. */
+static beryl_status extents_read(cli *c, base_text *names, beryl_onnx_extent *to) {
+    const args *a = &c->args;
     size_t at[ARGS_TEXTS_MAX];
     for (size_t i = 0; i < a->n_texts; i++) {
         const char *equals = strrchr(a->texts[i], '=');
@@ -26,9 +26,7 @@ static beryl_status extents_read(const args *a, base_text *names, beryl_onnx_ext
         const unsigned long long size =
             equals && equals[1] >= '0' && equals[1] <= '9' ? strtoull(equals + 1, &end, 10) : 0;
         if (!size || *end || size > INT32_MAX || equals == a->texts[i]) {
-            *error = (beryl_error){.code = BERYL_MISUSE};
-            snprintf(error->message, sizeof error->message, "--extent takes NAME=N, not '%.200s'",
-                     a->texts[i]);
+            cli_usage(c, "--extent takes NAME=N, not '%s'", a->texts[i]);
             return BERYL_MISUSE;
         }
         at[i] = names->size;
@@ -55,7 +53,7 @@ beryl_status cli_onnx_open(cli *c, const char *path, beryl_onnx_options how, cli
     base_text_init(&names, &c->heap);
     if (slash) base_text_add(&folder, path, slash == path ? 1 : (size_t)(slash - path));
     else base_text_add(&folder, ".", 1);
-    beryl_status status = extents_read(a, &names, extents, error);
+    beryl_status status = extents_read(c, &names, extents);
     if (!status && folder.failed) status = BERYL_NO_MEMORY;
     if (!status) status = base_file_read(&c->heap, path, ONNX_MAX, &m->file, &m->size, error);
     if (!status) status = beryl_graph_open(&options, &m->g, error);
@@ -86,6 +84,10 @@ beryl_status cli_onnx_run(cli_onnx *m, beryl_error *error) {
     return status ? status : beryl_graph_wait(m->g, error);
 }
 
+static int report(cli *c, beryl_status status, const beryl_error *error) {
+    return status == BERYL_MISUSE && !*error->message ? CLI_USAGE : cli_report(c, status, error);
+}
+
 /* ---- explain --------------------------------------------------------------------------------- */
 
 int cli_onnx_explain(cli *c, const char *path, const beryl_explain_options *options,
@@ -96,7 +98,7 @@ int cli_onnx_explain(cli *c, const char *path, const beryl_explain_options *opti
     beryl_status status = cli_onnx_open(c, path, how, &m, &error);
     if (!status) status = beryl_graph_explain(m.g, options, write, c, &error);
     cli_onnx_close(c, &m);
-    return cli_report(c, status, &error);
+    return report(c, status, &error);
 }
 
 /* ---- bench ----------------------------------------------------------------------------------- */
@@ -211,7 +213,7 @@ int cli_onnx_bench(cli *c, const char *path) {
         status = cli_onnx_run(&m, &error);
         if (i >= warm) seconds[i - warm] = base_time() - began;
     }
-    const int code = status ? cli_report(c, status, &error) : times_print(c, &m, path, seconds, n);
+    const int code = status ? report(c, status, &error) : times_print(c, &m, path, seconds, n);
     cli_onnx_close(c, &m);
     return code;
 }

@@ -315,7 +315,7 @@ beryl_status graph_api_plan(beryl_graph *g, beryl_error *error) {
     status = store_layout(&g->store, g->memory, error);
     if (status == BERYL_OK) status = store_make(&g->store, error);
     graph_exec_options options = engine_graph_options(g->precision);
-    options.explained = g->explained;
+    if (!BUILD_IS_MODULE) options.explained = g->explained;
     if (status == BERYL_OK) status = graph_exec_open(g->g, &g->store, &options, &g->exec, error);
     if (status == BERYL_OK) g->stage = STAGE_UPLOAD;
     return status;

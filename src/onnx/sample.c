@@ -29,7 +29,7 @@ typedef struct tap {
     graph_value index, inside, weight; /* I32; BOOL, 0: all are; 0: 1 */
 } tap;
 
-static graph_value compare(onnx_call *c, base_op op, graph_value v, double number) {
+static graph_value with_number(onnx_call *c, base_op op, graph_value v, double number) {
     return v ? onnx_op2(c, op, v, onnx_number(c, number, onnx_tensor_of(c, v)->type)) : 0;
 }
 
@@ -39,7 +39,7 @@ static graph_value reflected(onnx_call *c, const places *s, uint32_t axis, graph
     const float low = s->corners ? 0 : -0.5f,
                 length = (float)(s->corners ? s->size[axis] - 1 : s->size[axis]);
     if (!v || length == 0) return v ? graph_scale(g, v, 0) : 0;
-    v = compare(c, OP_MOD, graph_add_scalar(g, v, -low), 2.0 * (double)length);
+    v = with_number(c, OP_MOD, graph_add_scalar(g, v, -low), 2.0 * (double)length);
     v = v ? graph_abs(g, graph_add_scalar(g, v, -length)) : 0;
     return v ? graph_add_scalar(g, graph_neg(g, v), low + length) : 0;
 }
@@ -57,7 +57,7 @@ static graph_value weight_at(onnx_call *c, graph_value d, uint32_t taps) {
     far = onnx_op2(c, OP_MUL, far, d);
     far = far ? onnx_op2(c, OP_MUL, graph_add_scalar(g, far, 8 * a), d) : 0;
     if (!near || !far) return 0;
-    return graph_where(g, compare(c, OP_LE, d, 1), graph_add_scalar(g, near, 1),
+    return graph_where(g, with_number(c, OP_LE, d, 1), graph_add_scalar(g, near, 1),
                        graph_add_scalar(g, far, -4 * a));
 }
 
@@ -84,8 +84,8 @@ static bool tap_along(onnx_call *c, const places *s, uint32_t axis, tap *to) {
         if (!to->weight) return false;
     }
     if (s->edge == EDGE_ZEROS)
-        to->inside =
-            onnx_op2(c, OP_BIT_AND, compare(c, OP_GE, i, 0), compare(c, OP_LE, i, (double)last));
+        to->inside = onnx_op2(c, OP_BIT_AND, with_number(c, OP_GE, i, 0),
+                              with_number(c, OP_LE, i, (double)last));
     if (s->edge == EDGE_REFLECTION) i = reflected(c, s, axis, i);
     if (s->edge != EDGE_ZEROS) i = i ? graph_clamp(g, i, 0, last) : 0;
     to->index = onnx_as(c, i, TYPE_I32);
@@ -101,8 +101,8 @@ static graph_value taps_of(onnx_call *c, const places *s, graph_value *weights) 
         tap t;
         if (!tap_along(c, s, a, &t)) return 0;
         dim[1] *= s->taps;
-        index =
-            !index ? t.index : onnx_op2(c, OP_ADD, compare(c, OP_MUL, index, s->size[a]), t.index);
+        index = !index ? t.index
+                       : onnx_op2(c, OP_ADD, with_number(c, OP_MUL, index, s->size[a]), t.index);
         if (t.inside) inside = inside ? onnx_op2(c, OP_BIT_AND, inside, t.inside) : t.inside;
         if (t.weight) *weights = *weights ? onnx_op2(c, OP_MUL, *weights, t.weight) : t.weight;
     }
@@ -268,7 +268,7 @@ static graph_value region_places(onnx_call *c, graph_value rois, uint32_t axis, 
         ends[i] = graph_add_scalar(g, graph_scale(g, ends[i], scale), half ? -0.5f : 0);
     }
     graph_value length = onnx_op2(c, OP_SUB, ends[1], ends[0]);
-    if (!half) length = compare(c, OP_MAX, length, 1);
+    if (!half) length = with_number(c, OP_MAX, length, 1);
     const uint32_t n = out * ratio;
     onnx_array *along = onnx_array_make(c, TYPE_F32, 2, (uint32_t[]){1, n});
     for (uint32_t i = 0; along && i < n; i++)
@@ -291,7 +291,8 @@ void onnx_roi_align(onnx_call *c) {
                   ratio = onnx_whole(c, "sampling_ratio", 0);
     if (!onnx_is_sized(c, &t) || !onnx_is_sized(c, &u)) return;
     if (t.rank != 4 || u.rank != 2 || u.dim[1].size != 4 || out[0] < 1 || out[1] < 1 ||
-        out[0] > 4096 || out[1] > 4096 || ratio > 64) {
+        out[0] > 4096 || out[1] > 4096 || ratio > 64 ||
+        out[0] * out[1] * ratio * ratio > PLACES_MAX) {
         onnx_refuse(c, "regions of another shape");
         return;
     }
@@ -307,8 +308,8 @@ void onnx_roi_align(onnx_call *c) {
     for (uint32_t a = 0; a < 2; a++) {
         s.size[a] = t.dim[a + 2].size;
         graph_value at = region_places(c, rois, a, a ? w : h, k);
-        const graph_value in =
-            onnx_op2(c, OP_BIT_AND, compare(c, OP_GE, at, -1), compare(c, OP_LE, at, s.size[a]));
+        const graph_value in = onnx_op2(c, OP_BIT_AND, with_number(c, OP_GE, at, -1),
+                                        with_number(c, OP_LE, at, s.size[a]));
         if (!at || !in) return;
         const graph_dim all[3] = {{r, 0}, {h * k, 0}, {w * k, 0}};
         at = onnx_expand(c, graph_unsqueeze(g, at, 2 - a), 3, all);
@@ -368,7 +369,8 @@ static bool deformed_shapes(onnx_call *c, const graph_tensor *x, const graph_ten
         d->channels % groups || d->channels % parts || d->out_channels % groups ||
         w->dim[1].size != d->channels / groups || offset->dim[0].size != d->n ||
         offset->dim[1].size != (uint64_t)parts * d->n_k * 2 ||
-        (uint64_t)d->out[0] * d->out[1] * d->n_k > PLACES_MAX)
+        (uint64_t)w->dim[2].size * w->dim[3].size > PLACES_MAX ||
+        (uint64_t)d->out[0] * d->out[1] > PLACES_MAX / d->n_k)
         return onnx_refuse(c, "shapes that do not go together"), false;
     d->groups = (uint32_t)groups;
     d->offset_groups = (uint32_t)parts;

@@ -1,10 +1,11 @@
 /* spectrum.c - Fourier transforms, of whole axes and of parts of a signal, and the matrix that
  * makes bands of them. Lengths, steps and axes are known while the graph is built. */
+#include "graph/reference.h"
 #include "onnx/operators.h"
 
 #include <math.h>
 
-enum { LENGTH_MAX = 1 << 24, BANDS_MAX = 1 << 14 };
+enum { LENGTH_MAX = 1 << 24, BANDS_MAX = 1 << 10, BANDED_MAX = 1 << 16 };
 
 /* An axis cut or filled with zeros to a length. */
 static graph_value at_length(onnx_call *c, graph_value x, uint32_t axis, uint32_t length) {
@@ -113,7 +114,7 @@ void onnx_mel_weights(onnx_call *c) {
             onnx_refuse(c, "input %zu is to be a number", k + 1);
             return;
         }
-    if (!(in[0] >= 1 && in[0] <= BANDS_MAX && in[1] >= 1 && in[1] <= LENGTH_MAX && in[2] >= 1 &&
+    if (!(in[0] >= 1 && in[0] <= BANDS_MAX && in[1] >= 1 && in[1] <= BANDED_MAX && in[2] >= 1 &&
           in[2] <= 1e9 && in[3] >= 0 && in[4] > in[3] && in[4] <= in[2]) ||
         !onnx_type_of((uint32_t)onnx_whole(c, "output_datatype", 1), &type) ||
         !base_type_is_float(type)) {
@@ -123,19 +124,22 @@ void onnx_mel_weights(onnx_call *c) {
     const uint32_t bands = (uint32_t)in[0], n = (uint32_t)in[1] / 2 + 1;
     const double low = 2595 * log10(1 + in[3] / 700), high = 2595 * log10(1 + in[4] / 700),
                  step = (high - low) / (bands + 2.0);
-    onnx_array *a = onnx_array_make(c, TYPE_F64, 2, (uint32_t[]){n, bands});
+    onnx_array *a = onnx_array_make(c, type, 2, (uint32_t[]){n, bands});
     int64_t *at = a ? base_arena_take(c->arena, bands + 2, sizeof *at) : NULL;
-    if (!at) {
+    double *weights = at ? base_arena_take(c->arena, (size_t)n * bands, sizeof *weights) : NULL;
+    if (!weights) {
         if (a) graph_refuse(c->g, BERYL_NO_MEMORY, "out of host memory");
         return;
     }
-    double *to = (double *)(uintptr_t)a->data;
-    for (size_t i = 0; i < (size_t)n * bands; i++) to[i] = 0;
+    for (size_t i = 0; i < (size_t)n * bands; i++) weights[i] = 0;
     for (uint32_t i = 0; i < bands + 2; i++) {
         const double hertz = 700 * (pow(10, (low + i * step) / 2595) - 1);
         at[i] = (int64_t)floor((in[1] + 1) * hertz / in[2]);
     }
-    for (uint32_t i = 0; i < bands; i++) triangle(to + i, bands, n, at + i);
-    onnx_value v = {.array = a};
-    onnx_give(c, 0, onnx_as(c, onnx_value_in_graph(c, &v), type));
+    for (uint32_t i = 0; i < bands; i++) triangle(weights + i, bands, n, at + i);
+    const uint32_t bytes = base_type_block_bytes(type);
+    for (size_t i = 0; i < (size_t)n * bands; i++)
+        reference_put(type, (char *)(uintptr_t)a->data + i * bytes,
+                      (reference_number){weights[i], 0});
+    onnx_give_array(c, 0, a);
 }
