@@ -1,6 +1,6 @@
 /* beryl_nn.h - what networks need beside the operations of beryl_graph.h: weights of whole numbers,
- * layers with a state, losses. Layers and losses are made of these operations, on every device,
- * with their gradients.
+ * layers with a state, losses, states in files. Layers and losses are made of these operations,
+ * on every device, with their gradients.
  *
  *     beryl_selective_scan s = {.x = x, .dt = dt, .a = a, .b = b, .c = c};
  *     beryl_value y = beryl_graph_selective_scan(g, &s, NULL);
@@ -95,6 +95,25 @@ BERYL_API beryl_value beryl_graph_nll(beryl_graph *g, beryl_value logs, beryl_va
  * distances are of Euclid, with 1e-6 added to each difference. */
 BERYL_API beryl_value beryl_graph_triplet(beryl_graph *g, beryl_value anchor, beryl_value same,
                                           beryl_value other, float margin);
+
+/* ---- states in files ------------------------------------------------------------------------- */
+
+/* All states of a compiled graph, bit for bit, to a safetensors file and back, each by its name:
+ * weights, and what optimisers keep (native builds only). A state is a tensor of its type and
+ * shape, F32, F16 or I32. save writes beside the file and renames. load takes a file that has these
+ * states and no others, and looks at all of it before it changes one: BAD_FILE, or MISUSE with the
+ * name of a state that is missing, of another type or shape, or none of this graph. MISUSE too: a
+ * graph that is not compiled, two states of one name. UNSUPPORTED: states of Q8_0. */
+BERYL_API beryl_status beryl_graph_states_save(beryl_graph *graph, const char *path,
+                                               beryl_error *error);
+BERYL_API beryl_status beryl_graph_states_load(beryl_graph *graph, const char *path,
+                                               beryl_error *error);
+/* The same to wherever the caller likes and from there. Sink and source are copied, then owned;
+ * one that is PENDING is asked again at once. */
+BERYL_API beryl_status beryl_graph_states_save_to(beryl_graph *graph, const beryl_sink *sink,
+                                                  beryl_error *error);
+BERYL_API beryl_status beryl_graph_states_load_from(beryl_graph *graph, const beryl_source *source,
+                                                    beryl_error *error);
 
 #ifdef __cplusplus
 }
