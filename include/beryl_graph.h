@@ -83,7 +83,11 @@ extern "C" {
     X(I64)                 \
     X(U8)                  \
     X(U16)                 \
-    X(BOOL)
+    X(BOOL)                \
+    X(F8_E4M3)             \
+    X(F8_E5M2)             \
+    X(AFFINE8)             \
+    X(AFFINE4)
 
 typedef enum beryl_type {
 #define X(name) BERYL_TYPE_##name,

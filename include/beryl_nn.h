@@ -1,5 +1,6 @@
-/* beryl_nn.h - what networks need beside the operations of beryl_graph.h: layers with a state,
- * losses. All are made of these operations, on every device, with their gradients.
+/* beryl_nn.h - what networks need beside the operations of beryl_graph.h: weights of whole numbers,
+ * layers with a state, losses, states in files. Layers and losses are made of these operations,
+ * on every device, with their gradients.
  *
  *     beryl_selective_scan s = {.x = x, .dt = dt, .a = a, .b = b, .c = c};
  *     beryl_value y = beryl_graph_selective_scan(g, &s, NULL);
@@ -17,6 +18,27 @@
 #ifdef __cplusplus
 extern "C" {
 #endif
+
+/* ---- weights of whole numbers ---------------------------------------------------------------- */
+
+/* Codes with a scale and a zero point for each group of neighbours of a row: a weight is
+ * scale * (code - zero). It stands wherever a weight of beryl_graph_weight may, and becomes one of
+ * type AFFINE8 or AFFINE4: blocks of 32 codes with two F32, 10 and 6 bits a weight. (Codes of 8
+ * bits without zero points, scales of F16: Q8_0. Floats of 8 bits, F8_E4M3 and F8_E5M2, are types
+ * of beryl_graph_weight, rows a multiple of 16; a scale for each row is a product with the
+ * result.) */
+typedef struct beryl_affine {
+    uint32_t bits;       /* 8, or 4: two codes a byte, the first in its low half */
+    bool is_signed;      /* codes are from -128 or -8, else from 0 */
+    uint32_t group;      /* codes that share them, a multiple of 32 that divides rows; 0: a row */
+    const float *scales; /* [.., k / group] */
+    const float *zeros;  /* [.., k / group]; NULL: 0 */
+} beryl_affine;
+/* dims [rank], 1 to 4, the last a multiple of 32; codes, size: bytes of all of them, row-major. All
+ * are copied. MISUSE: what does not fit; UNSUPPORTED: rows of another size. */
+BERYL_API beryl_value beryl_graph_weight_affine(beryl_graph *g, const char *name, uint32_t rank,
+                                                const uint32_t *dims, const void *codes,
+                                                size_t size, const beryl_affine *how);
 
 /* ---- layers with a state --------------------------------------------------------------------- */
 
@@ -73,6 +95,25 @@ BERYL_API beryl_value beryl_graph_nll(beryl_graph *g, beryl_value logs, beryl_va
  * distances are of Euclid, with 1e-6 added to each difference. */
 BERYL_API beryl_value beryl_graph_triplet(beryl_graph *g, beryl_value anchor, beryl_value same,
                                           beryl_value other, float margin);
+
+/* ---- states in files ------------------------------------------------------------------------- */
+
+/* All states of a compiled graph, bit for bit, to a safetensors file and back, each by its name:
+ * weights, and what optimisers keep (native builds only). A state is a tensor of its type and
+ * shape, F32, F16 or I32. save writes beside the file and renames. load takes a file that has these
+ * states and no others, and looks at all of it before it changes one: BAD_FILE, or MISUSE with the
+ * name of a state that is missing, of another type or shape, or none of this graph. MISUSE too: a
+ * graph that is not compiled, two states of one name. UNSUPPORTED: states of Q8_0. */
+BERYL_API beryl_status beryl_graph_states_save(beryl_graph *graph, const char *path,
+                                               beryl_error *error);
+BERYL_API beryl_status beryl_graph_states_load(beryl_graph *graph, const char *path,
+                                               beryl_error *error);
+/* The same to wherever the caller likes and from there. Sink and source are copied, then owned;
+ * one that is PENDING is asked again at once. */
+BERYL_API beryl_status beryl_graph_states_save_to(beryl_graph *graph, const beryl_sink *sink,
+                                                  beryl_error *error);
+BERYL_API beryl_status beryl_graph_states_load_from(beryl_graph *graph, const beryl_source *source,
+                                                    beryl_error *error);
 
 #ifdef __cplusplus
 }

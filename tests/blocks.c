@@ -42,6 +42,15 @@ void blocks_fill_by(base_type type, uint64_t bytes, unsigned char *to, uint32_t 
         if (type == TYPE_MXFP4) to[at] = (unsigned char)(120 + to[at] % 8);
         /* below 1; the top bit says nothing */
         for (uint32_t i = 0; type == TYPE_NVFP4 && i < 4; i++) to[at + i] &= 0xbf;
+        /* below 2, and no NaN */
+        for (uint32_t i = 0; type == TYPE_F8_E4M3 && i < each; i++) to[at + i] &= 0xbf;
+        for (uint32_t i = 0; type == TYPE_F8_E5M2 && i < each; i++) to[at + i] &= 0xbf;
+        for (uint32_t i = 0; (type == TYPE_AFFINE8 || type == TYPE_AFFINE4) && i < 2; i++) {
+            /* of 11 bits, so that a number times it is exact, fused with the sum or not */
+            const float factor =
+                base_f16_to_f32(base_f32_to_f16(by * (i ? value : 0.02f + 0.01f * value)));
+            memcpy(to + at + 4 * i, &factor, sizeof factor);
+        }
         for (uint32_t i = 0; i < halves[type].n; i++) {
             const uint16_t factor = base_f32_to_f16(by * (0.02f + 0.01f * blocks_unit(&seed)));
             memcpy(to + at + halves[type].at[i], &factor, sizeof factor);

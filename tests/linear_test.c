@@ -225,10 +225,10 @@ static bool rig_as(test *t, rig *r, bool software) {
     return true;
 }
 
-static const base_type weight_types[] = {TYPE_F32,   TYPE_F16,  TYPE_BF16, TYPE_Q4_0,   TYPE_Q4_1,
-                                         TYPE_Q5_0,  TYPE_Q5_1, TYPE_Q8_0, TYPE_Q2_K,   TYPE_Q3_K,
-                                         TYPE_Q4_K,  TYPE_Q5_K, TYPE_Q6_K, TYPE_IQ4_NL, TYPE_IQ4_XS,
-                                         TYPE_MXFP4, TYPE_NVFP4};
+static const base_type weight_types[] = {
+    TYPE_F32,    TYPE_F16,   TYPE_BF16,  TYPE_Q4_0,    TYPE_Q4_1,    TYPE_Q5_0,    TYPE_Q5_1,
+    TYPE_Q8_0,   TYPE_Q2_K,  TYPE_Q3_K,  TYPE_Q4_K,    TYPE_Q5_K,    TYPE_Q6_K,    TYPE_IQ4_NL,
+    TYPE_IQ4_XS, TYPE_MXFP4, TYPE_NVFP4, TYPE_F8_E4M3, TYPE_F8_E5M2, TYPE_AFFINE8, TYPE_AFFINE4};
 enum { N_WEIGHT_TYPE = sizeof weight_types / sizeof *weight_types };
 
 static void test_types(test *t, rig *r) {

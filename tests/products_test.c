@@ -33,10 +33,11 @@ enum { EXPERTS = 3, USED = 2, TAKEN = 9, GATHERED = 0, OUTS = 3 };
 
 /* From RARE on: types that are read by rules of their own, never as tiles of bytes. */
 static const base_type weight_types[] = {
-    TYPE_F32,    TYPE_F16,     TYPE_BF16,  TYPE_Q4_0,  TYPE_Q4_1,  TYPE_Q5_0,    TYPE_Q5_1,
-    TYPE_Q8_0,   TYPE_Q2_K,    TYPE_Q3_K,  TYPE_Q4_K,  TYPE_Q5_K,  TYPE_Q6_K,    TYPE_IQ4_NL,
-    TYPE_IQ4_XS, TYPE_MXFP4,   TYPE_NVFP4, TYPE_IQ1_S, TYPE_IQ1_M, TYPE_IQ2_XXS, TYPE_IQ2_XS,
-    TYPE_IQ2_S,  TYPE_IQ3_XXS, TYPE_IQ3_S, TYPE_TQ1_0, TYPE_TQ2_0};
+    TYPE_F32,   TYPE_F16,     TYPE_BF16,    TYPE_Q4_0,    TYPE_Q4_1,    TYPE_Q5_0,
+    TYPE_Q5_1,  TYPE_Q8_0,    TYPE_Q2_K,    TYPE_Q3_K,    TYPE_Q4_K,    TYPE_Q5_K,
+    TYPE_Q6_K,  TYPE_IQ4_NL,  TYPE_IQ4_XS,  TYPE_MXFP4,   TYPE_NVFP4,   TYPE_IQ1_S,
+    TYPE_IQ1_M, TYPE_IQ2_XXS, TYPE_IQ2_XS,  TYPE_IQ2_S,   TYPE_IQ3_XXS, TYPE_IQ3_S,
+    TYPE_TQ1_0, TYPE_TQ2_0,   TYPE_F8_E4M3, TYPE_F8_E5M2, TYPE_AFFINE8, TYPE_AFFINE4};
 enum { RARE = 17 };
 
 static beryl_status source_read(void *user, uint64_t offset, void *to, size_t size) {

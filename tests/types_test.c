@@ -269,6 +269,9 @@ static void test_blocks(test *t) {
             for (size_t r = 0; r < n_row; r++) found |= block_rows[r].type == (base_type)i;
             for (size_t r = 0; r < sizeof in_files / sizeof *in_files; r++)
                 found |= in_files[r] == (base_type)i;
+            /* below */
+            found |=
+                i == TYPE_F8_E4M3 || i == TYPE_F8_E5M2 || i == TYPE_AFFINE8 || i == TYPE_AFFINE4;
             CHECK(t, found);
         }
     }
@@ -280,6 +283,56 @@ static void test_blocks(test *t) {
             CHECK(t, y[0] == ldexpf(1, e - 128) && y[31] == ldexpf(2, e - 128));
         }
     }
+}
+
+/* Every code, against the words of the formats: sign, exponent and fraction; one code of E4M3 is no
+ * number, E5M2 has infinities. */
+static void test_floats_of_8_bits(test *t) {
+    if (!test_case(t, "types/f8-every-code")) return;
+    int wrong = 0;
+    for (int code = 0; code < 256; code++) {
+        uint8_t block[16];
+        float y[2][16];
+        memset(block, code, sizeof block);
+        base_dequantise(TYPE_F8_E4M3, block, y[0], 16);
+        base_dequantise(TYPE_F8_E5M2, block, y[1], 16);
+        for (int type = 0; type < 2; type++) {
+            const int bits = type ? 2 : 3, bias = type ? 15 : 7,
+                      fraction = code & ((1 << bits) - 1), exponent = (code & 127) >> bits;
+            float want = exponent ? ldexpf((float)(fraction + (1 << bits)), exponent - bias - bits)
+                                  : ldexpf((float)fraction, 1 - bias - bits);
+            if (type == 0 && (code & 127) == 127) want = NAN;
+            if (type == 1 && exponent == 31) want = fraction ? NAN : INFINITY;
+            for (int i = 0; i < 16; i++) {
+                const float got = y[type][i];
+                if (isnan(want)) wrong += !isnan(got);
+                else wrong += fabsf(got) != want || !signbit(got) != !(code & 128);
+            }
+        }
+    }
+    CHECK_INT(t, wrong, 0);
+}
+
+static void test_affine_blocks(test *t) {
+    if (!test_case(t, "types/affine-every-code")) return;
+    const float d = 0.375f, m = -2.5f;
+    int wrong = 0;
+    for (int first = -128; first < 128; first += 32) {
+        uint8_t block[40];
+        float y[32];
+        memcpy(block, &d, 4), memcpy(block + 4, &m, 4);
+        for (int i = 0; i < 32; i++) block[8 + i] = (uint8_t)(first + i);
+        base_dequantise(TYPE_AFFINE8, block, y, 32);
+        for (int i = 0; i < 32; i++) wrong += y[i] != 0.375f * (float)(first + i) - 2.5f;
+    }
+    uint8_t block[24];
+    float y[32];
+    memcpy(block, &d, 4), memcpy(block + 4, &m, 4);
+    for (int i = 0; i < 16; i++) block[8 + i] = (uint8_t)(i | (15 - i) << 4);
+    base_dequantise(TYPE_AFFINE4, block, y, 32);
+    for (int i = 0; i < 16; i++)
+        wrong += y[i] != 0.375f * (float)i - 2.5f || y[16 + i] != 0.375f * (float)(15 - i) - 2.5f;
+    CHECK_INT(t, wrong, 0);
 }
 
 /* Every scale with every code, in either half of a byte, against the words of the format: sign,
@@ -369,6 +422,8 @@ void test_types(test *t) {
     test_halves(t);
     test_numbers(t);
     test_blocks(t);
+    test_floats_of_8_bits(t);
+    test_affine_blocks(t);
     test_nvfp4(t);
     test_fixtures(t);
     test_formulas(t);

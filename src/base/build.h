@@ -28,6 +28,8 @@ enum {
     BUILD_HAS_ADAPTERS = !BUILD_IS_SMALL,
     /* Training of adapters. */
     BUILD_HAS_TRAINING = BUILD_HAS_ADAPTERS,
+    /* Types of weights that no model's file has: of users' graphs alone. */
+    BUILD_HAS_OWN_TYPES = !BUILD_IS_MODULE,
     /* ONNX files. */
     BUILD_HAS_ONNX = !BUILD_IS_SMALL
 };

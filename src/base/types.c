@@ -5,14 +5,15 @@
  * the published formats (scale first), so results are equal to the bit; the build must not contract
  * them. */
 #include "base/types.h"
+#include "base/build.h"
 
 #include <math.h>
 #include <string.h>
 
 static const struct {
     const char *text;
-    int id;
-    uint32_t block, bytes;
+    int16_t id;
+    uint16_t block, bytes;
     base_field fields[BASE_FIELD_MAX];
 } type_rows[TYPE_COUNT] = {
 #define X(name, text, id, n, bytes, ...) {text, id, n, bytes, {__VA_ARGS__}},
@@ -449,6 +450,41 @@ static inline void block_TQ2_0(const uint8_t *b, float *y) {
     const float d = f16_at(b + 64);
     for (uint32_t j = 0; j < 256; j++)
         y[j] = d * (float)((b[j / 128 * 32 + j % 32] >> j / 32 % 4 * 2 & 3) - 1);
+}
+
+/* ---- of users' graphs alone: floats of 8 bits, whole numbers with a scale and a zero point */
+
+/* normal: 127 less the type's bias; from `special` on there are no finite numbers. */
+static inline float f8_to_f32(uint32_t code, uint32_t fraction, uint32_t normal, uint32_t special) {
+    const uint32_t sign = (code & 128) << 24, rest = code & 127;
+    const uint32_t tiny = bits_of((float)rest * float_of((normal + 1 - fraction) << 23));
+    const uint32_t bits = (rest << (23 - fraction)) + (normal << 23);
+    return float_of(sign | (rest < 1u << fraction ? tiny
+                            : rest < special      ? bits
+                                                  : bits + (normal << 23)));
+}
+
+static inline void block_F8_E4M3(const uint8_t *b, float *y) {
+    for (uint32_t j = 0; BUILD_HAS_OWN_TYPES && j < 16; j++) y[j] = f8_to_f32(b[j], 3, 120, 127);
+}
+
+static inline void block_F8_E5M2(const uint8_t *b, float *y) {
+    for (uint32_t j = 0; BUILD_HAS_OWN_TYPES && j < 16; j++) y[j] = f8_to_f32(b[j], 2, 112, 124);
+}
+
+static inline float f32_at(const uint8_t *b) {
+    return float_of(u16_at(b) | (uint32_t)u16_at(b + 2) << 16);
+}
+
+static inline void block_AFFINE8(const uint8_t *b, float *y) {
+    const float d = f32_at(b), m = f32_at(b + 4);
+    for (uint32_t j = 0; BUILD_HAS_OWN_TYPES && j < 32; j++) y[j] = d * (float)(int8_t)b[8 + j] + m;
+}
+
+static inline void block_AFFINE4(const uint8_t *b, float *y) {
+    const float d = f32_at(b), m = f32_at(b + 4);
+    for (uint32_t j = 0; BUILD_HAS_OWN_TYPES && j < 32; j++)
+        y[j] = d * (float)(b[8 + j % 16] >> j / 16 * 4 & 15) + m;
 }
 
 void base_dequantise(base_type type, const void *blocks, float *out, size_t n) {

@@ -393,6 +393,10 @@ static beryl_status read_safetensors(reading *r, const void *data, size_t size, 
     if (status == BERYL_OK) status = begin(r, s.n);
     for (size_t i = 0; status == BERYL_OK && i < s.n; i++) {
         const format_safetensor *t = &s.tensors[i];
+        if (!base_type_is_float(t->type) || t->n_dim > LORA_RANK_MAX) {
+            status = unsupported(r, t->name, "not floats of 1 to 4 dimensions");
+            break;
+        }
         format_lora_half half = {
             .name = t->name, .type = t->type, .data = t->data, .n_dim = t->n_dim};
         memcpy(half.dim, t->dim, sizeof half.dim);

@@ -41,12 +41,14 @@ typedef enum format_lora_target {
 
 const char *format_lora_target_name(format_lora_target target); /* as in GGUF files */
 
-typedef struct format_lora_half { /* A or B */
-    base_view name;               /* in the file */
-    base_type type;               /* F32, F16, BF16 */
-    const uint8_t *data;          /* NULL: not there */
-    uint32_t n_dim, dim[4];       /* as the file has them, row-major */
-    uint64_t stride[3];           /* in elements: of an expert, a rank, an input or output */
+enum { LORA_RANK_MAX = 4 };
+
+typedef struct format_lora_half {       /* A or B */
+    base_view name;                     /* in the file */
+    base_type type;                     /* F32, F16, BF16 */
+    const uint8_t *data;                /* NULL: not there */
+    uint32_t n_dim, dim[LORA_RANK_MAX]; /* as the file has them, row-major */
+    uint64_t stride[3];                 /* in elements: of an expert, a rank, an input or output */
 } format_lora_half;
 
 typedef struct format_lora_part {

@@ -28,6 +28,9 @@
  *   IQ4_XS   q u4[256]          d, scales (8 bytes)
  *   TQ1_0    q (52 bytes)       d f16
  *   TQ2_0    q u2[256]          d f16
+ *   F8_E4M3 F8_E5M2  value
+ *   AFFINE8  q i8[32]           d, m f32[2]
+ *   AFFINE4  q u4[32]           d, m f32[2]
  *   IQ1 IQ2 IQ3  places, and what the format puts with them; high bits, signs, scales; d
  *
  * A row may end inside a 4-byte word (odd K of F16, one block of Q8_0): whoever uploads rows in

@@ -5,6 +5,7 @@
  * pack.c, the meaning of the fields is that of the formats' description (64-bit words never
  * cross a plane, so everything is read as 32-bit words). */
 #include "tile/block.h"
+#include "base/build.h"
 
 /* clang-format off */
 static const tile_block_form forms[TYPE_COUNT] = {
@@ -26,6 +27,10 @@ static const tile_block_form forms[TYPE_COUNT] = {
                      .packed = {64, true, {4, 4, 4, 2, 1}}},
     [TYPE_TQ1_0]   = {.low = {.bits = 4}, .kind = SCALE_OWN, .d = 1},
     [TYPE_TQ2_0]   = {.low = {2, 0, 32, 0}, .zero = 1, .kind = SCALE_D, .d = 1},
+    [TYPE_F8_E4M3] = {.low = {8, 0, 16, 0}, .kind = SCALE_FLOAT},
+    [TYPE_F8_E5M2] = {.low = {8, 0, 16, 0}, .kind = SCALE_FLOAT},
+    [TYPE_AFFINE8] = {.low = {8, 0, 32, 0}, .kind = SCALE_AFFINE, .d = 1},
+    [TYPE_AFFINE4] = {.low = {4, 0, 16, 0}, .kind = SCALE_AFFINE, .d = 1},
     [TYPE_IQ1_S]   = {.low = {.bits = 4}, .kind = SCALE_OWN, .d = 2, .entry = 8, .by = 2},
     [TYPE_IQ1_M]   = {.low = {.bits = 4}, .kind = SCALE_OWN, .d = 2, .entry = 8, .by = 2},
     [TYPE_IQ2_XXS] = {.low = {.bits = 4}, .kind = SCALE_OWN, .d = 1, .entry = 8, .by = 0.25f},
@@ -59,7 +64,8 @@ uint32_t tile_weight_words(base_type type, uint32_t plane) {
 
 bool tile_weight_has_least(base_type type) {
     const tile_scale kind = forms[type].kind;
-    return kind == SCALE_D_M || kind == SCALE_2 || kind == SCALE_4;
+    return kind == SCALE_D_M || kind == SCALE_2 || kind == SCALE_4 ||
+           (BUILD_HAS_OWN_TYPES && kind == SCALE_AFFINE);
 }
 
 static bool is_plain(base_type type) {
@@ -197,6 +203,14 @@ static void load_block(const tile_weight *w, tile_chunk *c) {
         c->d = half(w, word);
         c->m = half(w, tile_shr(w->k, word, 16));
         break;
+    case SCALE_FLOAT:
+        if (BUILD_HAS_OWN_TYPES) c->d = ir_f32(b, 1);
+        break;
+    case SCALE_AFFINE:
+        if (!BUILD_HAS_OWN_TYPES) break;
+        c->d = ir_bitcast(b, IR_F32, 1, word_of(w, f->d, c->number, 0));
+        c->m = ir_bitcast(b, IR_F32, 1, word_of(w, f->d, c->number, 1));
+        break;
     case SCALE_IQ4: c->d = half(w, word_of(w, f->d, c->number, 0)); break;
     case SCALE_OWN:
         c->d = w->type == TYPE_IQ1_M ? scattered_half(w, c) : half(w, small_of(w, f->d, c->number));
@@ -261,6 +275,8 @@ static void scale_of(const tile_weight *w, const tile_chunk *c, ir_id element, i
     case SCALE_OWN:
     case SCALE_D:
     case SCALE_D_M:
+    case SCALE_FLOAT:
+    case SCALE_AFFINE:
     case SCALE_POWER: return;
     case SCALE_2:
         s = byte_of(w, c, f->scales, sub);
@@ -403,6 +419,26 @@ static void signed_bytes(tile_kernel *k, ir_id words, ir_id *out) {
             ir_bitcast(b, IR_I32, 4, ir_shl(b, ir_splat(b, ir_extract(b, words, i), 4), up));
         out[i] = ir_cast(b, IR_F32, tile_shr(k, top, 24));
     }
+}
+
+static bool is_small_float(const tile_block_form *f) {
+    return BUILD_HAS_OWN_TYPES && f->kind == SCALE_FLOAT;
+}
+
+/* Floats of 8 bits, as base/types.c has them, in the low bits of a vector. */
+static ir_id small_floats(tile_kernel *k, base_type type, ir_id codes, uint32_t width) {
+    ir_builder *b = k->b;
+    const bool long_one = type == TYPE_F8_E4M3;
+    const uint32_t fraction = long_one ? 3 : 2, special = long_one ? 127 : 124,
+                   normal = (long_one ? 120u : 112u) << 23;
+    ir_id rest = tile_and(k, codes, 127), sign = tile_shl(k, tile_and(k, codes, 128), 24);
+    ir_id step = ir_number(b, IR_F32, width, long_one ? 0x1p-9 : 0x1p-16),
+          tiny = ir_bitcast(b, IR_U32, width, ir_mul(b, ir_cast(b, IR_F32, rest), step));
+    ir_id bits = tile_add(k, tile_shl(k, rest, 23 - fraction), normal);
+    bits = ir_select(b, ir_lt(b, rest, ir_bits(b, IR_U32, width, special)), bits,
+                     tile_add(k, bits, normal));
+    bits = ir_select(b, ir_lt(b, rest, ir_bits(b, IR_U32, width, 1u << fraction)), tiny, bits);
+    return ir_bitcast(b, IR_F32, width, ir_or(b, bits, sign));
 }
 
 /* ---- fours and sixteenths by rules of their own, as base/types.c has them -------------------- */
@@ -598,12 +634,17 @@ void tile_run_load(const tile_weight *w, const tile_chunk *c, uint32_t run, ir_i
     }
     const uint32_t n = TILE_RUN / k->wide;
     ir_id high[4], factor, least, element = tile_run_in_block(w, c->part, run);
-    if (f->low.bits == 8) signed_bytes(k, c->words, values);
+    if (is_small_float(f)) spread(k, c->words, values);
+    else if (f->low.bits == 8) signed_bytes(k, c->words, values);
     if (f->high.bits) high_bits(w, c, element, high);
     scale_of(w, c, element, &factor, &least);
     factor = ir_splat(b, factor, k->wide);
     if (least != IR_NO_ID) least = ir_splat(b, least, k->wide);
     for (uint32_t i = 0; i < n; i++) {
+        if (is_small_float(f)) {
+            values[i] = small_floats(k, w->type, values[i], k->wide);
+            continue;
+        }
         if (f->low.bits < 8) {
             ir_id q = f->low.group == 8 ? bits_of_eights(k, c->bytes, run, i)
                                         : tile_shr(k, c->bytes[i], run * f->low.bits);
@@ -685,6 +726,7 @@ ir_id tile_elements_load(const tile_weight *w, const tile_chunk *c, ir_id elemen
         return ir_mul(b, numbers_of(k, &own, lanes, width), factor);
     }
     ir_id q = element_bits(w, c, f->low, element, width);
+    if (is_small_float(f)) return small_floats(k, w->type, ir_bitcast(b, IR_U32, width, q), width);
     if (f->high.bits)
         q = ir_or(b, q, tile_shl(k, element_bits(w, c, f->high, element, width), f->low.bits));
     ir_id value = f->table ? look_up(k, q, tables[f->table - 1], width) : ir_cast(b, IR_F32, q);

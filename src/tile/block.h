@@ -23,7 +23,9 @@ typedef enum tile_scale {
     SCALE_4,     /* d S q - dmin M, S and M of 6 bits in 12 bytes after d and dmin */
     SCALE_6,     /* d S q, 16 signed bytes */
     SCALE_IQ4,   /* d (S - 32) q, S of 6 bits in 6 bytes after d */
-    SCALE_OWN    /* fours and sixteenths by their own rules: four_at, factor_at */
+    SCALE_OWN,   /* fours and sixteenths by their own rules: four_at, factor_at */
+    SCALE_FLOAT, /* q is a float of 8 bits */
+    SCALE_AFFINE /* y = d q + m, both F32 */
 } tile_scale;
 
 /* Bits of elements: a group of g bytes holds g * 8 / bits elements, element e of it in byte e %

@@ -25,7 +25,7 @@ static const float ROUNDER = 0x1.8p23f;
 static bool unit_of(base_type type, uint32_t k, tile_unit *u) {
     const tile_block_form *f = tile_weight_form(type);
     if (!base_type_is_quantised(type) || !tile_weight_known(type) || f->table ||
-        f->kind == SCALE_OWN)
+        f->kind >= SCALE_OWN)
         return false;
     const uint32_t block = base_type_block(type);
     *u = (tile_unit){.form = f, .block = block, .group = f->low.group};
@@ -237,6 +237,8 @@ static void scales_of(const reader *r, ir_id *scales, ir_id *leasts) {
     case SCALE_POWER:
     case SCALE_E4M3:
     case SCALE_IQ4:
+    case SCALE_FLOAT:
+    case SCALE_AFFINE:
     case SCALE_OWN: *scales = ir_number(b, IR_F32, n, 0); return;
     case SCALE_D:
         *scales = r->u->block > PART ? ir_splat(b, small_half(r, f->d), n) : small_halves(r, f->d);
