@@ -14,7 +14,7 @@ const LONG = 600_000; // software adapters, on machines that do other things too
 const NAMES = [
     "engine/logits-and-answers-e2b-q4km", "engine/logits-and-answers-dense-31b", "engine/logits-and-answers-moe-26b",
     "engine/default-model", "engine/two-sessions-saved-and-restored",
-    "graph/rows-of-a-run-vary", "graph/every-kind-of-argument", "graph/gradients-and-steps", "graph/an-onnx-file-runs",
+    "graph/rows-of-a-run-vary", "graph/every-kind-of-argument", "graph/gradients-and-steps", "graph/an-onnx-file-runs", "graph/buffers-of-the-gpu-stay-there",
     // the last one answers with e2b-f32; Deno has the logits of e2b-q4_0
     "full/adapters-as-peft", "full/training-as-peft-first-steps",
     ...process.env["BERYL_TEST_ALL"] ? ["engine/logits-and-answers-e2b-f32", "engine/logits-and-answers-e2b-q4_0", "full/training-as-peft"] : [],
