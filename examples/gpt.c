@@ -1,7 +1,7 @@
 /* gpt.c - a transformer of two layers learns a text, character by character, and goes on with it:
  * forward pass, gradients, adamw and sampling in one graph of some 100,000 parameters.
  *   cc gpt.c $(pkg-config --cflags --libs beryl) -lm -o gpt && ./gpt [TEXT [STEPS]] */
-#include "beryl_graph.h"
+#include "beryl_nn.h"
 
 #include <math.h>
 #include <stdio.h>

@@ -1,7 +1,7 @@
 /* mlp_train.c - a perceptron learns digits that the program draws itself, seven segments each,
  * moved, scaled and under noise; then it is asked about digits that it has not seen.
  *   cc mlp_train.c $(pkg-config --cflags --libs beryl) -lm -o mlp_train */
-#include "beryl_graph.h"
+#include "beryl_nn.h"
 
 #include <math.h>
 #include <stdio.h>

@@ -1,7 +1,7 @@
 /* resnet.c - a small residual network learns shapes that the program draws itself: rings, squares,
  * triangles and crosses, anywhere, of any size, under noise; then it is asked about new ones.
  *   cc resnet.c $(pkg-config --cflags --libs beryl) -lm -o resnet */
-#include "beryl_graph.h"
+#include "beryl_nn.h"
 
 #include <math.h>
 #include <stdio.h>

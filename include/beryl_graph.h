@@ -700,23 +700,9 @@ BERYL_API void beryl_graph_recompute_begin(beryl_graph *g);
 BERYL_API void beryl_graph_recompute_end(beryl_graph *g);
 /* x, towards which no gradient goes: a copy. */
 BERYL_API beryl_value beryl_graph_detach(beryl_graph *g, beryl_value x);
-/* -log(softmax(logits)[target]) of each row, safe for logits of any size: logits [n, classes] of
- * floats, targets I32 [n] -> [n], F32 (F64 of F64). 0, also as a gradient, where the target is no
- * class: -1 for what is to be ignored. */
-BERYL_API beryl_value beryl_graph_cross_entropy(beryl_graph *g, beryl_value logits,
-                                                beryl_value targets);
-/* The same of logits that are x [n, d], floats, times w [classes, d], of any type, each cap *
- * tanh(logit / cap) where there is a cap (0: none). They are made in pieces of classes, and again
- * for gradients, towards x and towards w where that is floats: no [n, classes] are in memory. */
-BERYL_API beryl_value beryl_graph_linear_cross_entropy(beryl_graph *g, beryl_value x, beryl_value w,
-                                                       beryl_value targets, float cap);
 /* A state becomes x, of its type and shape, in every run. Gives the state as it then is: reading
  * that value orders the read; what was built before reads the state as it was. */
 BERYL_API beryl_value beryl_graph_assign(beryl_graph *g, beryl_value state, beryl_value x);
-/* Each element 0 with this chance (0 to below 1), else divided by 1 - chance; key and stream as of
- * random numbers. */
-BERYL_API beryl_value beryl_graph_dropout(beryl_graph *g, beryl_value key, uint32_t stream,
-                                          beryl_value x, float chance);
 /* x [n], of any shapes, times min(1, norm / (theirs + 1e-6)): clipped [n], which may be x. Gives
  * theirs: the root of the sum of all their squares, []. */
 BERYL_API beryl_value beryl_graph_clip(beryl_graph *g, uint32_t n, const beryl_value *x, float norm,
@@ -742,10 +728,9 @@ typedef struct beryl_optimiser {
     beryl_optimiser_kind kind;
     float momentum, weight_decay; /* 0: none */
     bool nesterov;
-    float beta1;      /* 0: 0.9 */
-    float beta2;      /* 0: 0.999, of RMSPROP and LION 0.99 */
-    float eps;        /* 0: 1e-8, of ADAGRAD 1e-10 */
-    beryl_value when; /* BOOL [1]: where it is false, all stays as it was; 0: always */
+    float beta1, beta2; /* 0: 0.9; 0.999, of RMSPROP and LION 0.99 */
+    float eps;          /* 0: 1e-8, of ADAGRAD 1e-10 */
+    beryl_value when;   /* BOOL [1]: where it is false, all stays as it was; 0: always */
 } beryl_optimiser;
 /* A step for parameters [n], states of F32, by gradients [n] of their shapes (halves are computed
  * in F32), with a rate, one F32: an input, or a value of the graph. What the optimiser keeps are

@@ -1,6 +1,6 @@
 /* beryl_nn.h - what networks need beside the operations of beryl_graph.h: weights of whole numbers,
- * layers with a state, losses, states in files. Layers and losses are made of these operations,
- * on every device, with their gradients.
+ * layers with a state, losses, dropout, states in files. Layers and losses are made of these
+ * operations, on every device, with their gradients.
  *
  *     beryl_selective_scan s = {.x = x, .dt = dt, .a = a, .b = b, .c = c};
  *     beryl_value y = beryl_graph_selective_scan(g, &s, NULL);
@@ -75,8 +75,7 @@ BERYL_API beryl_value beryl_graph_gated_delta(beryl_graph *g, const beryl_gated_
 
 /* ---- losses ---------------------------------------------------------------------------------- */
 
-/* Of x and a target of its type and shape, floats; halves give F32. Cross-entropy is in
- * beryl_graph.h. */
+/* Of x and a target of its type and shape, floats; halves give F32. */
 typedef enum beryl_loss {
     BERYL_LOSS_MSE,   /* (x - target)^2 */
     BERYL_LOSS_L1,    /* |x - target| */
@@ -88,6 +87,16 @@ typedef enum beryl_loss {
 /* -> of x's shape, of COSINE without the last axis; delta: of HUBER. */
 BERYL_API beryl_value beryl_graph_loss(beryl_graph *g, beryl_loss kind, beryl_value x,
                                        beryl_value target, float delta);
+/* -log(softmax(logits)[target]) of each row, safe for logits of any size: logits [n, classes] of
+ * floats, targets I32 [n] -> [n], F32 (F64 of F64). 0, also as a gradient, where the target is no
+ * class: -1 for what is to be ignored. */
+BERYL_API beryl_value beryl_graph_cross_entropy(beryl_graph *g, beryl_value logits,
+                                                beryl_value targets);
+/* The same of logits that are x [n, d], floats, times w [classes, d], of any type, each cap *
+ * tanh(logit / cap) where there is a cap (0: none). They are made in pieces of classes, and again
+ * for gradients, towards x and towards w where that is floats: no [n, classes] are in memory. */
+BERYL_API beryl_value beryl_graph_linear_cross_entropy(beryl_graph *g, beryl_value x, beryl_value w,
+                                                       beryl_value targets, float cap);
 /* logs, logarithms of chances, floats [n, classes], targets I32 [n] -> -logs[target] [n]; 0 where
  * the target is no class. */
 BERYL_API beryl_value beryl_graph_nll(beryl_graph *g, beryl_value logs, beryl_value targets);
@@ -95,6 +104,13 @@ BERYL_API beryl_value beryl_graph_nll(beryl_graph *g, beryl_value logs, beryl_va
  * distances are of Euclid, with 1e-6 added to each difference. */
 BERYL_API beryl_value beryl_graph_triplet(beryl_graph *g, beryl_value anchor, beryl_value same,
                                           beryl_value other, float margin);
+
+/* ---- dropout --------------------------------------------------------------------------------- */
+
+/* Each element 0 with this chance (0 to below 1), else divided by 1 - chance; key and stream as of
+ * random numbers. */
+BERYL_API beryl_value beryl_graph_dropout(beryl_graph *g, beryl_value key, uint32_t stream,
+                                          beryl_value x, float chance);
 
 /* ---- states in files ------------------------------------------------------------------------- */
 

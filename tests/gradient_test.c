@@ -5,7 +5,7 @@
 #include "forms.h"
 #include "typed.h"
 
-#include "beryl_graph.h"
+#include "beryl_nn.h"
 
 #include "base/thread.h"
 #include "graph/reference.h"

@@ -3,7 +3,7 @@
  * what memory their plans take. */
 #include "rig.h"
 
-#include "beryl_graph.h"
+#include "beryl_nn.h"
 
 #include "base/types.h"
 #include "base/thread.h"

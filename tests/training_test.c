@@ -3,7 +3,7 @@
  * got; clipping and dropout. */
 #include "rig.h"
 
-#include "beryl_graph.h"
+#include "beryl_nn.h"
 
 #include "base/thread.h"
 

@@ -1,5 +1,5 @@
 /*
- * ops.mjs [--check] - writes src/graph/ops.ts: the calls of include/beryl_graph.h that build, as methods with types and as a table
+ * ops.mjs [--check] - writes src/graph/ops.ts: the calls of include/beryl_graph.h and beryl_nn.h that build, as methods with types and as a table
  * of what each takes. With --check it writes nothing, and fails where the file is not current.
  *
  * A call whose first argument is a value is a method of Value, any other one of Graph. What a call takes and gives is a word each
@@ -7,16 +7,17 @@
  */
 import { readFileSync, writeFileSync } from "node:fs";
 
-const header = readFileSync(new URL("../../include/beryl_graph.h", import.meta.url), "utf8");
+const header = ["graph", "nn"].map((name) => readFileSync(new URL(`../../include/beryl_${name}.h`, import.meta.url), "utf8")).join("");
 const target = new URL("src/graph/ops.ts", import.meta.url);
 
 /* By hand in graph.ts: what has data, an error or a place. */
-const OTHERS = /^(open|close|at|shape|weight|constant|output|compile|set|run|wait|read|eval|device|state_set|state_get|extent_value|place)$/;
+const OTHERS = /^(open|close|at|shape|weight|constant|output|compile|set|run|wait|read|eval|device|state_set|state_get|extent_value|place|memory|explain|weight_affine|states_\w+)$/;
 /* Values that may be left out: null. */
 const OPTIONAL = { weight: /norm/, bias: /norm/, window: /^(stft|istft|welch)$/, mask: /^sdpa$/, far: /./ };
 
 const camel = (name) => name.replace(/_(\w)/g, (_, letter) => letter.toUpperCase());
-const fail = (why) => { throw new Error(`include/beryl_graph.h: ${why}`); };
+const pascal = (name) => camel(`_${name}`);
+const fail = (why) => { throw new Error(`include/beryl_graph.h, beryl_nn.h: ${why}`); };
 
 /* ---- enumerations and structures ---- */
 
@@ -29,7 +30,7 @@ for (const [, name, body] of header.matchAll(/typedef enum beryl_(\w+) \{([^}]*)
 }
 const LETTERS = { uint32_t: "u", int32_t: "i", float: "f", bool: "b", beryl_value: "v" };
 const letterOf = (type) => LETTERS[type] ?? (enums.has(type.replace("beryl_", "")) ? `e:${type.slice(6)}` : fail(`a field of ${type}`));
-for (const [, name, body] of header.matchAll(/typedef struct beryl_(window|pool|sdpa|optimiser) \{(.*?)\n\} beryl_\1;/gs)) {
+for (const [, name, body] of header.matchAll(/typedef struct beryl_(window|pool|sdpa|optimiser|selective_scan|gated_delta) \{(.*?)\n\} beryl_\1;/gs)) {
     const fields = [];
     for (const line of body.replace(/\/\*.*?\*\//gs, "").split(";")) {
         const [type, ...names] = line.trim().split(/[\s,]+/);
@@ -60,7 +61,7 @@ function wordsOf(name, parameters) {
             else put(name === "resize" && id === "how" ? "e:resize" : "u");
         } else if (constant && type === "uint32_t") {
             if (id === "axes") { put("a"); i++; } else put("m");
-        } else if (type === "beryl_value" && star) put(constant ? "L" : /^(indices|count|mean|variance)$/.test(id) ? "o" : "R");
+        } else if (type === "beryl_value" && star) put(constant ? "L" : /^(indices|count|mean|variance|last)$/.test(id) ? "o" : "R");
         else if (type === "beryl_value") put(OPTIONAL[id]?.test(name) ? "n" : "v");
         else if (type === "beryl_dim") put("d");
         else if (type === "beryl_type") put("t");
@@ -75,8 +76,7 @@ function wordsOf(name, parameters) {
 
 function typeOf(word) {
     const [kind, name = ""] = word.split(":");
-    const pascal = name.replace(/^\w/, (letter) => letter.toUpperCase()).replace(/_(\w)/g, (_, letter) => letter.toUpperCase());
-    return kind === "e" ? enums.get(name).map((one) => JSON.stringify(one)).join(" | ") : kind === "S" ? pascal : kind === "W" ? "readonly Window[]" : TYPES[kind] ?? fail(`a parameter of ${word}`);
+    return kind === "e" ? enums.get(name).map((one) => JSON.stringify(one)).join(" | ") : kind === "S" ? pascal(name) : kind === "W" ? "readonly Window[]" : TYPES[kind] ?? fail(`a parameter of ${word}`);
 }
 
 const table = [], methods = { Value: [], Graph: [] };
@@ -102,12 +102,11 @@ for (const match of header.slice(header.indexOf("/* ---- tensors")).matchAll(/\/
     about = "";
     table.push(`    ${camel(name)}: "${[result, ...words.map(([word]) => word)].join(" ")}",`);
 }
-const pascal = (name) => name.replace(/^\w/, (letter) => letter.toUpperCase());
-const interfaces = [...structs].map(([name, fields]) => `/** Options; what is left out is 0 or false${name === "window" ? ", of stride and dilation 1" : ""}: beryl_${name} of beryl_graph.h. */
+const interfaces = [...structs].map(([name, fields]) => `/** Options; what is left out is 0 or false${name === "window" ? ", of stride and dilation 1" : ""}: beryl_${name} of the header. */
 export interface ${pascal(name)} {\n${fields.map(([field, word]) => `    ${field}?: ${typeOf(word)}${word === "v" ? " | null" : ""};`).join("\n")}\n}`);
 
 const made = `/*
- * ops.ts - the calls of beryl_graph.h that build, made from it by ops.mjs: edit neither by hand nor the comments, which are the header's.
+ * ops.ts - the calls of beryl_graph.h and beryl_nn.h that build, made from them by ops.mjs: edit neither by hand nor the comments, which are the headers'.
  */
 import type { Dim, Type, Value } from "./graph.js";
 
@@ -143,6 +142,6 @@ ${methods.Graph.join("\n")}
 `;
 if (!process.argv.includes("--check")) writeFileSync(target, made);
 else if (readFileSync(target, "utf8") !== made) {
-    console.error("app/web/src/graph/ops.ts is not what beryl_graph.h says: type 'make docs' and commit it");
+    console.error("app/web/src/graph/ops.ts is not what beryl_graph.h and beryl_nn.h say: type 'make docs' and commit it");
     process.exit(1);
 }

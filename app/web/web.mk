@@ -2,7 +2,7 @@
 #
 # The modules are this same Makefile with other BUILDs: the library's C for wasm32-wasi and app/web/module.c, linked as a
 # reactor. Exports are what module.c and src/device/web name so; nothing else of the library is kept. The full module has
-# besides what src/base/build.h says, the exports of app/web/module_*.c, and the calls of beryl_graph.h as they are.
+# besides what src/base/build.h says, the exports of app/web/module_*.c, and the calls of beryl_graph.h and beryl_nn.h as they are.
 
 WEB_BUILD := $(BUILD)/web
 WEB_FULL_BUILD := $(BUILD)/web-full
@@ -13,6 +13,7 @@ WEB_FULL_MODULE := $(WEB_FULL_BUILD)/beryl-full.wasm
 WEB_STACK := 263168
 # Instructions that every browser with WebGPU has.
 WEB_OPT := -Oz -flto -DNDEBUG -mbulk-memory -msign-ext -mnontrapping-fptoint
+WEB_FULL_OPT := $(WEB_OPT) -DBERYL_MODULE_FULL
 
 # Binaryen makes it smaller by a few percent, where it is there. Told a level (-O) at the link, clang would call it without the features.
 WASM_OPT := $(shell command -v wasm-opt)
@@ -33,7 +34,7 @@ $(BUILD)/beryl.wasm: $(WEB_OBJ)
 	$(if $(WASM_OPT),$(Q)$(WASM_OPT) -Oz --flatten --rereloop -Oz -Oz $(WASM_MAY) -o $@ $@)
 
 # Fetched by those who ask for it, so one pass of Binaryen is enough: half a minute less for 2 %.
-WEB_GRAPH_CALLS = $(sort $(shell grep -ohE 'beryl_graph_[a-z0-9_]+' include/beryl_graph.h))
+WEB_GRAPH_CALLS = $(sort $(shell grep -ohE 'beryl_graph_[a-z0-9_]+' include/beryl_graph.h include/beryl_nn.h))
 $(BUILD)/beryl-full.wasm: $(WEB_OBJ) $(patsubst %.c,$(BUILD)/%.o,$(wildcard app/web/module_*.c))
 	$(call say,LD,$@)
 	$(Q)$(WEB_LINK) $(WEB_GRAPH_CALLS:%=-Wl,--export-if-defined=%)
@@ -81,6 +82,6 @@ web-texts-bench:
 # -Oz, since the module is fetched before anything else happens; what is hot runs on the GPU.
 web-module:
 	@$(MAKE) $(PARALLEL) BUILD=$(WEB_BUILD) CC='$(WEB_CC)' PIC= OPT='$(WEB_OPT)' LDFLAGS='-Wl,--lto-O2' $(WEB_MODULE)
-	@$(MAKE) $(PARALLEL) BUILD=$(WEB_FULL_BUILD) CC='$(WEB_CC)' PIC= OPT='$(WEB_OPT) -DBERYL_MODULE_FULL' LDFLAGS='-Wl,--lto-O2' $(WEB_FULL_MODULE)
+	@$(MAKE) $(PARALLEL) BUILD=$(WEB_FULL_BUILD) CC='$(WEB_CC)' PIC= OPT='$(WEB_FULL_OPT)' LDFLAGS='-Wl,--lto-O2' $(WEB_FULL_MODULE)
 	@mkdir -p app/web/dist; for module in $(WEB_MODULE) $(WEB_FULL_MODULE); do \
 	    cmp -s $$module app/web/dist/$${module##*/} || cp $$module app/web/dist/; done

@@ -2,6 +2,7 @@
  *
  * Owns the states that optimisers keep. An optimiser is operations of the graph: what it computes
  * of one parameter is one tree, so a few dispatches. */
+#include "beryl_nn.h"
 #include "base/error.h"
 #include "base/file.h"
 #include "engine/graph_api.h"

@@ -2,9 +2,10 @@
  * only lanes (processors): a block of rows against blocks of keys, softmax online.
  *
  * The rows of a block are lanes: queries lie as [element, row], so a score is a sum over elements
- * of an element of the key, the same in all lanes, times a vector of queries. Largest scores, weights
- * and their totals are vectors too, and no sum runs across lanes. Sums of values lie as [element,
- * row] until they are done. A key or value that is read serves all rows, and becomes f32 once. */
+ * of an element of the key, the same in all lanes, times a vector of queries. Largest scores,
+ * weights and their totals are vectors too, and no sum runs across lanes. Sums of values lie as
+ * [element, row] until they are done. A key or value that is read serves all rows, and becomes f32
+ * once. */
 #include "tile/attention.h"
 #include "base/error.h"
 

@@ -1,10 +1,10 @@
 /*
- * ops.ts - the calls of beryl_graph.h that build, made from it by ops.mjs: edit neither by hand nor the comments, which are the header's.
+ * ops.ts - the calls of beryl_graph.h and beryl_nn.h that build, made from them by ops.mjs: edit neither by hand nor the comments, which are the headers'.
  */
 import type { Dim, Type, Value } from "./graph.js";
 
 /** Types of elements, in the header's order. */
-export const TYPES = ["f32", "f16", "bf16", "q4_0", "q4_1", "q5_0", "q5_1", "q8_0", "q2_k", "q3_k", "q4_k", "q5_k", "q6_k", "iq4_nl", "iq4_xs", "mxfp4", "nvfp4", "i32", "u32", "iq1_s", "iq1_m", "iq2_xxs", "iq2_xs", "iq2_s", "iq3_xxs", "iq3_s", "tq1_0", "tq2_0", "f64", "i8", "i16", "i64", "u8", "u16", "bool"] as const;
+export const TYPES = ["f32", "f16", "bf16", "q4_0", "q4_1", "q5_0", "q5_1", "q8_0", "q2_k", "q3_k", "q4_k", "q5_k", "q6_k", "iq4_nl", "iq4_xs", "mxfp4", "nvfp4", "i32", "u32", "iq1_s", "iq1_m", "iq2_xxs", "iq2_xs", "iq2_s", "iq3_xxs", "iq3_s", "tq1_0", "tq2_0", "f64", "i8", "i16", "i64", "u8", "u16", "bool", "f8_e4m3", "f8_e5m2", "affine8", "affine4"] as const;
 
 /** Words of enumerations, by number. */
 export const ENUMS: Record<string, readonly string[]> = {
@@ -14,6 +14,7 @@ export const ENUMS: Record<string, readonly string[]> = {
     fft_norm: ["backward", "forward", "ortho"],
     distance: ["euclid", "squared", "cosine"],
     optimiser_kind: ["sgd", "adam", "adamw", "rmsprop", "lion", "adagrad"],
+    loss: ["mse", "l1", "huber", "bce", "kl", "cosine"],
 };
 
 /** Fields of structures, in order. */
@@ -22,9 +23,11 @@ export const STRUCTS: Record<string, readonly (readonly [string, string])[]> = {
     pool: [["mean", "b"], ["partial", "b"], ["inside", "b"]],
     sdpa: [["scale", "f"], ["cap", "f"], ["causal", "b"], ["window", "u"], ["first", "i"]],
     optimiser: [["kind", "e:optimiser_kind"], ["momentum", "f"], ["weightDecay", "f"], ["nesterov", "b"], ["beta1", "f"], ["beta2", "f"], ["eps", "f"], ["when", "v"]],
+    selective_scan: [["x", "v"], ["dt", "v"], ["a", "v"], ["b", "v"], ["c", "v"], ["d", "v"], ["first", "v"]],
+    gated_delta: [["q", "v"], ["k", "v"], ["v", "v"], ["decay", "v"], ["beta", "v"], ["first", "v"]],
 };
 
-/** Options; what is left out is 0 or false, of stride and dilation 1: beryl_window of beryl_graph.h. */
+/** Options; what is left out is 0 or false, of stride and dilation 1: beryl_window of the header. */
 export interface Window {
     size?: number;
     stride?: number;
@@ -33,14 +36,14 @@ export interface Window {
     padAfter?: number;
 }
 
-/** Options; what is left out is 0 or false: beryl_pool of beryl_graph.h. */
+/** Options; what is left out is 0 or false: beryl_pool of the header. */
 export interface Pool {
     mean?: boolean;
     partial?: boolean;
     inside?: boolean;
 }
 
-/** Options; what is left out is 0 or false: beryl_sdpa of beryl_graph.h. */
+/** Options; what is left out is 0 or false: beryl_sdpa of the header. */
 export interface Sdpa {
     scale?: number;
     cap?: number;
@@ -49,7 +52,7 @@ export interface Sdpa {
     first?: number;
 }
 
-/** Options; what is left out is 0 or false: beryl_optimiser of beryl_graph.h. */
+/** Options; what is left out is 0 or false: beryl_optimiser of the header. */
 export interface Optimiser {
     kind?: "sgd" | "adam" | "adamw" | "rmsprop" | "lion" | "adagrad";
     momentum?: number;
@@ -59,6 +62,27 @@ export interface Optimiser {
     beta2?: number;
     eps?: number;
     when?: Value | null;
+}
+
+/** Options; what is left out is 0 or false: beryl_selective_scan of the header. */
+export interface SelectiveScan {
+    x?: Value | null;
+    dt?: Value | null;
+    a?: Value | null;
+    b?: Value | null;
+    c?: Value | null;
+    d?: Value | null;
+    first?: Value | null;
+}
+
+/** Options; what is left out is 0 or false: beryl_gated_delta of the header. */
+export interface GatedDelta {
+    q?: Value | null;
+    k?: Value | null;
+    v?: Value | null;
+    decay?: Value | null;
+    beta?: Value | null;
+    first?: Value | null;
 }
 
 /** The operations: what each gives, then what it takes, a word each. */
@@ -245,14 +269,21 @@ export const OPS = {
     attention: "v v v v v v f u",
     attentionRange: "v v v v v v v f",
     gradient: "- v V R",
+    recomputeBegin: "-",
+    recomputeEnd: "-",
     detach: "v v",
-    crossEntropy: "v v v",
-    linearCrossEntropy: "v v v v f",
     assign: "v v v",
-    dropout: "v v u v f",
     clip: "v V f R",
     optimise: "- V L v S:optimiser R",
     gradientScaled: "v v f V R",
+    selectiveScan: "v S:selective_scan o",
+    gatedDelta: "v S:gated_delta o",
+    loss: "v e:loss v v f",
+    crossEntropy: "v v v",
+    linearCrossEntropy: "v v v v f",
+    nll: "v v v",
+    triplet: "v v v v f",
+    dropout: "v v u v f",
 } as const;
 
 /** Operations on a value. */
@@ -513,16 +544,20 @@ export interface ValueOps {
     gradient(values: readonly Value[]): Value[];
     /** x, towards which no gradient goes: a copy. */
     detach(): Value;
+    /** A state becomes x, of its type and shape, in every run. Gives the state as it then is: reading that value orders the read; what was built before reads the state as it was. */
+    assign(x: Value): Value;
+    /** Gradients where some of the numbers are halves: of the loss times a scale, and divided by it: F32 [n]. Gives whether all are finite, BOOL [1]: beryl_optimiser.when. The scale, the state "loss.scale", is `first` (0: 65,536) at first, half of itself after gradients that are not, twice itself after 2,000 runs of those that are; from 1 to 2^24. */
+    gradientScaled(first: number, values: readonly Value[]): [Value, Value[]];
     /** -log(softmax(logits)[target]) of each row, safe for logits of any size: logits [n, classes] of floats, targets I32 [n] -> [n], F32 (F64 of F64). 0, also as a gradient, where the target is no class: -1 for what is to be ignored. */
     crossEntropy(targets: Value): Value;
     /** The same of logits that are x [n, d], floats, times w [classes, d], of any type, each cap * tanh(logit / cap) where there is a cap (0: none). They are made in pieces of classes, and again for gradients, towards x and towards w where that is floats: no [n, classes] are in memory. */
     linearCrossEntropy(w: Value, targets: Value, cap: number): Value;
-    /** A state becomes x, of its type and shape, in every run. Gives the state as it then is: reading that value orders the read; what was built before reads the state as it was. */
-    assign(x: Value): Value;
+    /** logs, logarithms of chances, floats [n, classes], targets I32 [n] -> -logs[target] [n]; 0 where the target is no class. */
+    nll(targets: Value): Value;
+    /** Rows [.., d] of one type and shape -> [..]: max(0, |anchor - same| - |anchor - other| + margin); distances are of Euclid, with 1e-6 added to each difference. */
+    triplet(same: Value, other: Value, margin: number): Value;
     /** Each element 0 with this chance (0 to below 1), else divided by 1 - chance; key and stream as of random numbers. */
     dropout(stream: number, x: Value, chance: number): Value;
-    /** Gradients where some of the numbers are halves: of the loss times a scale, and divided by it: F32 [n]. Gives whether all are finite, BOOL [1]: beryl_optimiser.when. The scale, the state "loss.scale", is `first` (0: 65,536) at first, half of itself after gradients that are not, twice itself after 2,000 runs of those that are; from 1 to 2^24. */
-    gradientScaled(first: number, values: readonly Value[]): [Value, Value[]];
 }
 
 /** Operations that begin with no value. */
@@ -548,8 +583,17 @@ export interface GraphOps {
     key(seed: number | bigint): Value;
     /** Spectra of parts: `size` elements of the last axis of x [.., n], each part `step` after the one before, as far as they are whole, times a window [size] (0: none), by rfft: -> [.., parts, size / 2 + 1, 2]. istft: the signal of them, [.., (parts - 1) * step + size], divided by the sum of squared windows. hann: 0.5 - 0.5 * cos(2 pi i / size), F32 [size]. */
     hann(size: number): Value;
+    /** What is built between is a segment, as a layer is: gradients of what is built later compute its values again instead of keeping them until then. MISUSE: an end without a begin, a gradient inside. UNSUPPORTED: a segment or a change of a state inside. */
+    recomputeBegin(): [];
+    recomputeEnd(): [];
     /** x [n], of any shapes, times min(1, norm / (theirs + 1e-6)): clipped [n], which may be x. Gives theirs: the root of the sum of all their squares, []. */
     clip(x: readonly Value[], norm: number): [Value, Value[]];
     /** A step for parameters [n], states of F32, by gradients [n] of their shapes (halves are computed in F32), with a rate, one F32: an input, or a value of the graph. What the optimiser keeps are states named after the parameter: "w.momentum", "w.mean", "w.square"; all share "optimiser.steps". updated [n], NULL: not wanted: the parameters as they then are. */
     optimise(parameters: readonly Value[], gradients: readonly Value[], rate: Value, how?: Optimiser): Value[];
+    /** -> [.., t, e], of x's type; last (NULL: not wanted): h after the last step, [.., e, n]: t is then a constant. */
+    selectiveScan(scan?: SelectiveScan): [Value, Value];
+    /** -> [.., t, f], of q's type; last (NULL: not wanted): s after the last step, [.., d, f]. */
+    gatedDelta(rule?: GatedDelta): [Value, Value];
+    /** -> of x's shape, of COSINE without the last axis; delta: of HUBER. */
+    loss(kind: "mse" | "l1" | "huber" | "bce" | "kl" | "cosine", x: Value, target: Value, delta: number): Value;
 }
