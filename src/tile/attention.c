@@ -2,6 +2,7 @@
  * attention a node takes. */
 #include "tile/attention.h"
 #include "tile/block.h"
+#include "base/build.h"
 #include "base/error.h"
 
 enum { LANES = 64, CACHE_BLOCK = 32, HEAD_FOURS_MAX = 256 };
@@ -189,7 +190,7 @@ static attention_form form_of(const device_caps *caps, const attention_task *a) 
     if (few && !near && attention_far_fits(caps, a)) return FORM_FAR;
     if (few && attention_lanes_fit(caps, a)) return FORM_LANES;
     if (!few && fours && attention_matrix_fits(caps, a)) return FORM_MATRIX;
-    if (a->n >= BLOCK_ROWS && attention_block_fits(caps, a)) return FORM_BLOCK;
+    if (BUILD_HAS_C_TEXTS && a->n >= BLOCK_ROWS && attention_block_fits(caps, a)) return FORM_BLOCK;
     if (!alone && fours && !a->raw && attention_tile_fits(caps, a)) return FORM_TILE;
     return attention_serial_fits(a) ? FORM_SERIAL : FORM_NONE;
 }
@@ -222,7 +223,7 @@ static beryl_status attend(lowering *l, const graph_node *node, const attention_
     const attention_form form = form_of(l->caps, a);
     own.n_split = chosen_splits(l, form, a);
     if (form == FORM_MATRIX) return attention_matrix(l, node, a, error);
-    if (form == FORM_BLOCK) return attention_block(l, node, a, error);
+    if (BUILD_HAS_C_TEXTS && form == FORM_BLOCK) return attention_block(l, node, a, error);
     if (form == FORM_TILE) return attention_tile(l, node, a, error);
     if (form == FORM_NONE)
         return lower_refuse(l, node, "heads of this shape, or a cache of this type", error);
