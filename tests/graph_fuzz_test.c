@@ -12,6 +12,7 @@
  *   BERYL_TEST_SECONDS=N  so long on each device at most, then a closing line */
 #define _POSIX_C_SOURCE 200809L
 #include "forms.h"
+#include "gradient_random.h"
 #include "graph_case.h"
 #include "graph_random.h"
 #include "test.h"
@@ -149,6 +150,15 @@ static void run_random(test *t, const form *f) {
     CHECK(t, all.graphs && all.compared > 10 * all.graphs);
 }
 
+/* ---- gradients ------------------------------------------------------------------------------- */
+
+enum { DOUBLES = 150 };
+
+static void run_doubles(test *t) {
+    const uint64_t first = number("BERYL_TEST_SEED", 1), n = number("BERYL_TEST_ROUNDS", DOUBLES);
+    for (uint64_t i = 0; i < n && !test_failed(t); i++) gradient_random_check(t, first + i);
+}
+
 /* ---- kept ones ------------------------------------------------------------------------------- */
 
 static char *read_text(const char *path) {
@@ -252,6 +262,7 @@ static void test_kept(test *t, const form *f) {
 }
 
 void test_graph_fuzz(test *t) {
+    if (test_case(t, "graph_fuzz/gradients/reference")) run_doubles(t);
     for (size_t i = 0; i < sizeof forms / sizeof *forms - !getenv("BERYL_TEST_DEVICE"); i++) {
         if (test_case(t, "graph_fuzz/random/%s", forms[i].device.name)) run_random(t, &forms[i]);
         test_kept(t, &forms[i]);

@@ -12,8 +12,8 @@
 
 static const struct {
     const char *text;
-    int16_t id;
-    uint16_t block, bytes;
+    int id;
+    uint32_t block, bytes;
     base_field fields[BASE_FIELD_MAX];
 } type_rows[TYPE_COUNT] = {
 #define X(name, text, id, n, bytes, ...) {text, id, n, bytes, {__VA_ARGS__}},

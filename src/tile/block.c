@@ -7,6 +7,9 @@
 #include "tile/block.h"
 #include "base/build.h"
 
+/* Of types that not every build has: else nothing is known of them. */
+#define OWN(number) (BUILD_HAS_OWN_TYPES ? (number) : 0)
+
 /* clang-format off */
 static const tile_block_form forms[TYPE_COUNT] = {
     [TYPE_Q8_0]    = {.low = {8, 0, 32, 0}, .kind = SCALE_D, .d = 1, .packed = {32, false, {4, 4, 1}}},
@@ -27,10 +30,10 @@ static const tile_block_form forms[TYPE_COUNT] = {
                      .packed = {64, true, {4, 4, 4, 2, 1}}},
     [TYPE_TQ1_0]   = {.low = {.bits = 4}, .kind = SCALE_OWN, .d = 1},
     [TYPE_TQ2_0]   = {.low = {2, 0, 32, 0}, .zero = 1, .kind = SCALE_D, .d = 1},
-    [TYPE_F8_E4M3] = {.low = {8, 0, 16, 0}, .kind = SCALE_FLOAT},
-    [TYPE_F8_E5M2] = {.low = {8, 0, 16, 0}, .kind = SCALE_FLOAT},
-    [TYPE_AFFINE8] = {.low = {8, 0, 32, 0}, .kind = SCALE_AFFINE, .d = 1},
-    [TYPE_AFFINE4] = {.low = {4, 0, 16, 0}, .kind = SCALE_AFFINE, .d = 1},
+    [TYPE_F8_E4M3] = {.low = {OWN(8), 0, OWN(16), 0}, .kind = OWN(SCALE_FLOAT)},
+    [TYPE_F8_E5M2] = {.low = {OWN(8), 0, OWN(16), 0}, .kind = OWN(SCALE_FLOAT)},
+    [TYPE_AFFINE8] = {.low = {OWN(8), 0, OWN(32), 0}, .kind = OWN(SCALE_AFFINE), .d = OWN(1)},
+    [TYPE_AFFINE4] = {.low = {OWN(4), 0, OWN(16), 0}, .kind = OWN(SCALE_AFFINE), .d = OWN(1)},
     [TYPE_IQ1_S]   = {.low = {.bits = 4}, .kind = SCALE_OWN, .d = 2, .entry = 8, .by = 2},
     [TYPE_IQ1_M]   = {.low = {.bits = 4}, .kind = SCALE_OWN, .d = 2, .entry = 8, .by = 2},
     [TYPE_IQ2_XXS] = {.low = {.bits = 4}, .kind = SCALE_OWN, .d = 1, .entry = 8, .by = 0.25f},
