@@ -1,6 +1,7 @@
 /* replay.c - runs a plan with new numbers, and tells what it is. A run patches parameters and
  * grids from its extents and allocates nothing. Steps without anything to do are left out: no
  * device is asked for no workgroups, and no kernel divides by a size of 0. */
+#include "base/build.h"
 #include "base/error.h"
 #include "base/thread.h"
 #include "plan/plan.h"
@@ -45,13 +46,13 @@ static uint64_t tensor_bytes(const graph_tensor *t, const uint32_t *values) {
 
 static beryl_status write_inputs(graph_exec *e, const uint32_t *values, beryl_error *error) {
     if (e->memory.inputs_bytes == 0) return BERYL_OK;
-    if (e->memory.inputs_bytes <= ONE_WRITE_BYTES && !e->memory.some_left)
+    if (e->memory.inputs_bytes <= ONE_WRITE_BYTES && (BUILD_IS_SMALL || !e->memory.some_left))
         return device_write(e->device, e->memory.input_buffer, 0, e->memory.inputs,
                             e->memory.inputs_bytes, error);
     beryl_status status = BERYL_OK;
     for (graph_value v = 1; status == BERYL_OK && v < e->g->tensors.count; v++) {
         const plan_item *it = &e->memory.items.data[v];
-        if (it->kind != ITEM_INPUT || !it->used || it->left) continue;
+        if (it->kind != ITEM_INPUT || !it->used || (!BUILD_IS_SMALL && it->left)) continue;
         uint64_t bytes = align_up(tensor_bytes(graph_tensor_at(e->g, v), values), 4);
         if (bytes)
             status = device_write(e->device, e->memory.input_buffer, it->offset,

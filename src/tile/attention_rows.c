@@ -1,6 +1,7 @@
 /* attention_rows.c - which keys the rows of a tile see, for the forms of many rows: see
  * tile/attention.h. */
 #include "tile/attention.h"
+#include "base/build.h"
 
 static ir_id constant(attention_rows *x, uint32_t n) {
     return ir_u32(x->k->b, n);
@@ -84,11 +85,12 @@ static void scan(attention_rows *x, ir_id done) {
     if (x->spare) all = ir_bool(b, false);
     ir_set(b, x->inner_high, ir_select(b, all, ir_get(b, x->inner_high), constant(x, 0)));
     ir_set(b, x->inner_low, ir_select(b, all, ir_get(b, x->inner_low), constant(x, UINT32_MAX)));
-    if (x->looped) {
+    const bool looped = BUILD_HAS_C_TEXTS && x->looped;
+    if (looped) {
         row_range(x, done, ir_loop(b, constant(x, 0), constant(x, x->each), constant(x, 1)));
         ir_end(b);
     }
-    for (uint32_t r = 0; !x->looped && r < x->each; r++) row_range(x, done, constant(x, r));
+    for (uint32_t r = 0; !looped && r < x->each; r++) row_range(x, done, constant(x, r));
 }
 
 void attention_rows_begin(attention_rows *x) {

@@ -88,7 +88,7 @@ export function webgpuHint(userAgent: string, secure: boolean): string {
     if (/Node/.test(userAgent)) return "Node has no WebGPU of its own: npm install webgpu, then `import { create } from \"webgpu\"` and `Beryl.load(source, { gpu: create([]) })`.";
     if (/Firefox/.test(userAgent))
         return "Firefox has WebGPU from version 141 (Windows) and 147 (Macs with Apple silicon): update it. "
-            + "On Linux, take Firefox Nightly, or set dom.webgpu.enabled to true in about:config. Or use Chrome or Edge.";
+            + "On Linux set dom.webgpu.enabled in about:config, or use Chrome or Edge.";
     if (/Chrom(e|ium)/.test(userAgent)) {
         if (linux) return "On Linux, Chrome has WebGPU from version 144 (Intel) and 147 (NVIDIA): update it. "
             + "With another GPU, switch on chrome://flags/#enable-unsafe-webgpu and #enable-vulkan, then start it again.";
@@ -104,6 +104,6 @@ export function webgpuHint(userAgent: string, secure: boolean): string {
 export function adapterHint(userAgent: string): string {
     if (/Chrom(e|ium)/.test(userAgent))
         return "Look at chrome://gpu: the driver may be on the blocklist (chrome://flags/#ignore-gpu-blocklist), or, on Linux, "
-            + "chrome://flags/#enable-unsafe-webgpu and #enable-vulkan may be needed. Updating the graphics driver helps most often.";
+            + "chrome://flags/#enable-unsafe-webgpu and #enable-vulkan may be needed. A newer graphics driver helps most often.";
     return "Update the graphics driver and the browser; virtual machines and remote desktops often have no GPU.";
 }

@@ -42,7 +42,7 @@ class Broken extends Error {
 }
 
 /* Where a page is told no more than that it failed. */
-const UNREACHED = "The network, or the page's own rules: look at the console; a content security policy must name the server in connect-src, "
+const UNREACHED = "The network, or the page's own rules (see the console): a content security policy must name the server in connect-src, "
     + "and a page over https reads from https alone. What has arrived is kept.";
 
 /** Answers that wait for a reader at most. Each holds a connection. */

@@ -35,10 +35,7 @@ export class Pieces {
             return value ?? null;
         }
         const size = Math.max(Math.min(most, MOST), 1);
-        if (this.#room.length < size) {
-            release(this.#room);
-            this.#room = new Uint8Array(Math.max(size, LEAST));
-        }
+        if (this.#room.length < size) this.#room = new Uint8Array(Math.max(size, LEAST));
         const { value, done } = await this.#own!.read(this.#room.subarray(0, size));
         if (value) this.#room = new Uint8Array(value.buffer);
         return done || !value || value.length === 0 ? null : value;
