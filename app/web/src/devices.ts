@@ -91,12 +91,12 @@ export function webgpuHint(userAgent: string, secure: boolean): string {
             + "On Linux set dom.webgpu.enabled in about:config, or use Chrome or Edge.";
     if (/Chrom(e|ium)/.test(userAgent)) {
         if (linux) return "On Linux, Chrome has WebGPU from version 144 (Intel) and 147 (NVIDIA): update it. "
-            + "With another GPU, switch on chrome://flags/#enable-unsafe-webgpu and #enable-vulkan, then start it again.";
+            + "With another GPU, switch on chrome://flags/#enable-unsafe-webgpu and #enable-vulkan.";
         return version("Chrome") < 121 ? "Update the browser: Chrome and Edge have WebGPU from version 113, on Android from 121."
             : "Switch on \"Use graphics acceleration when available\" in the browser's settings (System), then start it again.";
     }
     if (/Safari|iPhone|iPad/.test(userAgent))
-        return "Safari has WebGPU from version 26 (macOS 26, iOS 26): update the system, or use Chrome or Edge on a computer.";
+        return "Safari has WebGPU from version 26 (macOS 26, iOS 26): update the system, or use Chrome or Edge.";
     return "Use a current Chrome, Edge, Firefox or Safari.";
 }
 
