@@ -10,7 +10,6 @@ import { release } from "../release.js";
 
 /** Bytes that are read at once at most. */
 const MOST = 1 << 20;
-const LEAST = 64 << 10;
 
 /** A stream's reader. Bytes that it gives hold until the next read where `lends`. */
 export class Pieces {
@@ -35,7 +34,7 @@ export class Pieces {
             return value ?? null;
         }
         const size = Math.max(Math.min(most, MOST), 1);
-        if (this.#room.length < size) this.#room = new Uint8Array(Math.max(size, LEAST));
+        if (this.#room.length < size) this.#room = new Uint8Array(size);
         const { value, done } = await this.#own!.read(this.#room.subarray(0, size));
         if (value) this.#room = new Uint8Array(value.buffer);
         return done || !value || value.length === 0 ? null : value;
@@ -43,7 +42,7 @@ export class Pieces {
 
     /** Ends it; what was lent is given back. */
     cancel(): void {
-        (this.#own ?? this.#given)!.cancel().catch(() => undefined).finally(() => release(this.#room));
+        (this.#own ?? this.#given)!.cancel().catch(() => undefined).then(() => release(this.#room));
     }
 }
 
