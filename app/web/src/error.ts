@@ -17,7 +17,7 @@ const HINTS: Record<BerylStatus, string> = {
     UNSUPPORTED: "",
     NOT_FOUND: "Check the address or the file's name.",
     IO: "Check the connection or the disk, then load again: what has arrived is kept.",
-    BAD_FILE: "The file is not a GGUF that Beryl reads, or is damaged: fetch it again from its origin.",
+    BAD_FILE: "The file is not a GGUF that Beryl reads, or is damaged: fetch it again.",
     BAD_INPUT: "",
     NO_MEMORY: "Close other tabs, or take a smaller model.",
     NO_DEVICE_MEMORY: "Take a smaller `context`, `kv: \"q8\"`, or a smaller model.",
