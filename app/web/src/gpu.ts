@@ -189,11 +189,12 @@ export class Gpu {
         return this.#outstanding;
     }
 
+    /** @internal */
     get device(): GPUDevice {
         return this.#device;
     }
 
-    /** The buffer with this handle. */
+    /** @internal The buffer with this handle. */
     bufferOf(handle: number): GPUBuffer {
         return this.#buffer(handle);
     }

@@ -253,6 +253,6 @@ export const GRAPH_CASES: Record<string, (place: GraphPlace) => Promise<void>> =
             assert.ok(thrown instanceof BerylError, `byte ${at}: ${String(thrown)}`);
         });
         await refused(() => load(file([node("Frobnicate", ["x"], ["y"])], [], [info("x", FLOAT, [1])], [info("y", FLOAT, [1])])), "UNSUPPORTED", /my Frobnicate|Frobnicate/);
-        await refused(() => load(small(0)), "UNSUPPORTED", /shape has to be given of input 'x'/);
+        await refused(() => load(small(0)), "UNSUPPORTED", /size of dimension 'n' of input 'x' is not given/);
     },
 };
