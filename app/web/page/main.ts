@@ -358,7 +358,10 @@ class App {
         matchMedia("(max-width: 760px)").addEventListener("change", () => this.#side(false));
         byId("loading-stop", "button").addEventListener("click", () => this.#runtime.cancel());
         byId("settings-open", "button").addEventListener("click", () => void this.#openSettings());
-        byId("tune-open", "button").addEventListener("click", () => void this.#tune().then((tune) => tune.open(), () => this.#problem("This part of the page did not come: try again.")));
+        byId("tune-open", "button").addEventListener("click", () => {
+            this.#side(false);
+            void this.#tune().then((tune) => tune.open(), () => this.#problem("This part of the page did not come: try again."));
+        });
         byId("model", "button").addEventListener("click", () => {
             modelsOpen(page.models, this.#runtime.state.kind === "ready" ? this.#runtime.state.name : "", {
                 choose: (choice) => void this.#load(choice),

@@ -156,7 +156,7 @@ class UrlSource implements StoredSource {
     readonly old: boolean;
     readonly #ending = new AbortController();
     readonly #pieces = new Map<number, Piece>(); // in memory, oldest first
-    #spare: Uint8Array<ArrayBuffer>[] = []; // memory of pieces left behind, for others: what was used before costs no page of new memory
+    #spare: Uint8Array<ArrayBuffer>[] = []; // memory of pieces left behind, for others: what was used before costs no page of new memory. With those that have theirs at most MOST
     #room: (() => void)[] = []; // those who wait for memory
     #taken = 0; // pieces that have theirs
     #first = 0; // pieces of the last read
@@ -385,7 +385,7 @@ class UrlSource implements StoredSource {
             if (!piece.bytes || piece.users || !left || !which(k)) continue;
             this.#pieces.delete(k);
             this.#taken--;
-            if (piece.bytes.length === PIECE && this.#spare.length < MOST) this.#spare.push(piece.bytes);
+            if (piece.bytes.length === PIECE && this.#spare.length + this.#taken < MOST) this.#spare.push(piece.bytes);
             else release(piece.bytes);
             return true;
         }

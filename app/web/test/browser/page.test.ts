@@ -358,6 +358,7 @@ describe("page", { skip: executable ? false : "no Chromium is installed", timeou
                     };
                     await check("chat");
                     for (const [id, dialog] of [["model", "models"], ["settings-open", "settings"], ["tune-open", "tune"]] as const) {
+                        if (id === "tune-open" && size === "narrow") await page.locator("#side-open").click();
                         await page.locator(`#${id}`).click();
                         await page.locator(`#${dialog} h2`).waitFor();
                         await check(dialog);
