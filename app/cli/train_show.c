@@ -107,6 +107,15 @@ static beryl_status answer(training *t, beryl_engine *engine, beryl_adapter *ada
     return status || *to ? status : BERYL_NO_MEMORY;
 }
 
+/* A question without the words around its turn. */
+static base_view unframed(const char *text, size_t size) {
+    static const char before[] = "user\n", after[] = "\nmodel\n";
+    const size_t n = sizeof before - 1, m = sizeof after - 1;
+    if (size < n + m || memcmp(text, before, n) || memcmp(text + size - m, after, m))
+        return (base_view){text, size};
+    return (base_view){text + n, size - n - m};
+}
+
 /* The first row up to its first target; where all is learned, its first half. */
 static beryl_status take_row(training *t, beryl_engine *engine, beryl_error *error) {
     const int32_t *tokens;
@@ -124,7 +133,8 @@ static beryl_status take_row(training *t, beryl_engine *engine, beryl_error *err
     memcpy(t->prompt, tokens, t->n_prompt * sizeof *t->prompt);
     status = beryl_detokenize(engine, t->prompt, t->n_prompt, false, &text, &size, error);
     if (status) return status;
-    t->question = base_arena_text(&t->arena, text, size);
+    const base_view question = unframed(text, size);
+    t->question = base_arena_text(&t->arena, question.data, question.size);
     beryl_free(engine, text);
     return t->question ? BERYL_OK : BERYL_NO_MEMORY;
 }
