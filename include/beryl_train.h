@@ -1,4 +1,5 @@
-/* beryl_train.h - training of low-rank adapters beside an engine's weights (native builds only).
+/* beryl_train.h - training of low-rank adapters beside an engine's weights. In a browser (the full
+ * module) data comes from memory and files go to sinks: paths are for native builds.
  *
  * Owns the public face of training: data, steps, measurements, files. After an engine is loaded:
  *

@@ -7,7 +7,9 @@
 #include "tile/fused.h"
 #include "tile/kernel.h"
 
-#define ATTENTION_LEAST (-3e38f) /* below every score */
+#define ATTENTION_LEAST (-3e38f)    /* below every score */
+#define ATTENTION_NO_KEYS (-1e38f)  /* the largest score of no keys */
+#define ATTENTION_MASKED (-3.3e38f) /* a score whose weight is 0 even beside these */
 
 enum {
     ATTENTION_EIGHT = 8,          /* elements of a cache that are read at once; */

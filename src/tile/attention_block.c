@@ -9,9 +9,6 @@
 #include "tile/attention.h"
 #include "base/error.h"
 
-#define LEAST (-1e38f)    /* largest score of no keys; */
-#define MASKED (-3.3e38f) /* weight 0 even beside it */
-
 enum {
     VECTORS_MAX = 2,   /* of rows */
     EACH_MAX = 8,      /* keys, and elements of values, whose sums are in registers */
@@ -160,7 +157,7 @@ static void begin(block *x) {
     ir_end(b);
     ir_end(b);
     for (uint32_t v = 0; v < x->f.vectors; v++) {
-        ir_store(b, x->most, constant(x, v * x->f.wide), number(x, LEAST));
+        ir_store(b, x->most, constant(x, v * x->f.wide), number(x, ATTENTION_NO_KEYS));
         ir_store(b, x->total, constant(x, v * x->f.wide), number(x, 0));
     }
     e = steps(x, a->d * x->f.rows, x->f.wide);
@@ -239,7 +236,7 @@ static void mask(block *x, ir_id first) {
         ir_id sees = ir_and(b, ir_ge(b, place, of_rows(x, x->rows.low, v)),
                             ir_le(b, place, of_rows(x, x->rows.high, v)));
         ir_store(b, x->weights, at,
-                 ir_select(b, sees, vector_load(x, x->weights, at), number(x, MASKED)));
+                 ir_select(b, sees, vector_load(x, x->weights, at), number(x, ATTENTION_MASKED)));
     }
     ir_end(b);
     ir_end(b);

@@ -11,8 +11,6 @@
 #include "base/build.h"
 #include "base/error.h"
 
-#define MASKED (-3.3e38f) /* weight 0 even beside ATTENTION_LEAST */
-
 enum {
     ROWS = 16, /* of a fragment; */
     TILE = 8,  /* its columns; */
@@ -295,7 +293,7 @@ static ir_id score_at(matrix *m, ir_id first, uint32_t i) {
     for (uint32_t j = 0; j < 4; j++) {
         ir_id key = ir_add(b, first, tile_add(k, at, j));
         ir_id sees = ir_and(b, ir_ge(b, key, low), ir_le(b, key, high));
-        all[j] = ir_select(b, sees, ir_extract(b, x, j), ir_f32(b, MASKED));
+        all[j] = ir_select(b, sees, ir_extract(b, x, j), ir_f32(b, ATTENTION_MASKED));
     }
     return ir_compose(b, all, 4);
 }

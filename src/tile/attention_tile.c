@@ -11,9 +11,6 @@
 #include "tile/attention.h"
 #include "base/error.h"
 
-#define LEAST (-1e38f)    /* maximum of no keys; */
-#define MASKED (-3.3e38f) /* weight 0 even beside it */
-
 enum {
     ACROSS = 16, /* more want subgroups as large */
     EIGHT = ATTENTION_EIGHT,
@@ -298,7 +295,7 @@ static void mask(tile *t, ir_id first) {
             ir_id sees = ir_and(b, ir_ge(b, key, ir_load(b, t->rows.low, constant(t, r), 1)),
                                 ir_le(b, key, ir_load(b, t->rows.high, constant(t, r), 1)));
             ir_store(b, t->scores, at,
-                     ir_select(b, sees, ir_load(b, t->scores, at, 1), ir_f32(b, MASKED)));
+                     ir_select(b, sees, ir_load(b, t->scores, at, 1), ir_f32(b, ATTENTION_MASKED)));
         }
     }
     ir_end(b);
@@ -456,7 +453,7 @@ beryl_status attention_tile(lowering *l, const graph_node *node, const attention
     if (f->subgroups) ir_subgroup(b, f->across);
     bind(&t);
     for (uint32_t r = 0; r < f->each; r++) {
-        ir_store(b, t.most, constant(&t, r), ir_f32(b, LEAST));
+        ir_store(b, t.most, constant(&t, r), ir_f32(b, ATTENTION_NO_KEYS));
         ir_store(b, t.total, constant(&t, r), ir_f32(b, 0));
         for (uint32_t c = 0; c < f->columns; c++)
             ir_store(b, t.sums, constant(&t, (r * f->columns + c) * f->wide),
