@@ -109,7 +109,8 @@ static const ir_kernel *transpose(lab *l, sizes s) {
     return make_end(&a);
 }
 
-static const ir_kernel *product(lab *l, sizes s, bool constant, bool bias) {
+/* turned: w is [k, n], else [n, k] */
+static const ir_kernel *product(lab *l, sizes s, bool constant, bool bias, bool turned) {
     make a = make_begin(l, s, constant);
     ir_builder *b = a.b;
     ir_memory sum = ir_register(b, IR_F32, 1);
@@ -117,7 +118,8 @@ static const ir_kernel *product(lab *l, sizes s, bool constant, bool bias) {
     ir_id start = bias ? ir_load(b, a.x, j, 1) : ir_f32(b, 0);
     ir_set(b, sum, start);
     ir_id k = loop(&a, a.k, IR_REDUCE, 2);
-    ir_id x = ir_load(b, a.x, at(&a, i, a.k, k), 1), w = ir_load(b, a.w, at(&a, j, a.k, k), 1);
+    ir_id x = ir_load(b, a.x, at(&a, i, a.k, k), 1),
+          w = ir_load(b, a.w, turned ? at(&a, k, a.n, j) : at(&a, j, a.k, k), 1);
     if (bias) w = ir_max(b, w, ir_f32(b, -1)); /* computed where it is read */
     ir_set(b, sum, ir_fma(b, x, w, ir_get(b, sum)));
     ir_end(b);
@@ -128,13 +130,16 @@ static const ir_kernel *product(lab *l, sizes s, bool constant, bool bias) {
     return make_end(&a);
 }
 static const ir_kernel *matmul(lab *l, sizes s) {
-    return product(l, s, false, false);
+    return product(l, s, false, false, false);
 }
 static const ir_kernel *matmul_constant(lab *l, sizes s) {
-    return product(l, s, true, false);
+    return product(l, s, true, false, false);
 }
 static const ir_kernel *matmul_bias(lab *l, sizes s) {
-    return product(l, s, true, true);
+    return product(l, s, true, true, false);
+}
+static const ir_kernel *matmul_turned(lab *l, sizes s) {
+    return product(l, s, true, false, true);
 }
 
 /* y = 2 x * w + bias of halves; both factors' rows are read in odd ways */
@@ -496,6 +501,7 @@ static const struct {
     {"matmul", matmul},
     {"matmul-constant", matmul_constant},
     {"matmul-bias", matmul_bias},
+    {"matmul-turned", matmul_turned},
     {"quantised", quantised},
     {"rows", rows},
     {"moments", moments},
@@ -912,6 +918,21 @@ static void check_shapes(test *t) {
         CHECK_INT(t, ir_lanes(k), 1);
         /* no whole number of vectors */
         k = optimised(t, &l, matmul_constant, (sizes){64, 64, 60}, &s);
+        CHECK_INT(t, count_op(k, IR_FMA, 0, 16), 0);
+    }
+    if (test_case(t, "ir-pass/rows-become-vectors")) { /* w lies along n */
+        ir_schedule s = {.dims = {{.group = 2, .block = 2}, {.group = 1, .wide = 16}}};
+        const ir_kernel *k = optimised(t, &l, matmul_turned, (sizes){64, 64, 60}, &s);
+        CHECK_INT(t, count_op(k, IR_FMA, 0, 16), 2);
+        CHECK_INT(t, count_op(k, IR_FMA, 0, 1), 0);
+        CHECK_INT(t, count_op(k, IR_LOAD, IR_BUFFER, 16), 1);
+        CHECK_INT(t, count_op(k, IR_STORE, IR_BUFFER, 16), 2);
+        s = (ir_schedule){.dims = {{.group = 2}, {.group = 1, .wide = 16}}};
+        k = optimised(t, &l, transpose, (sizes){64, 64, 60}, &s); /* stored one by one */
+        CHECK_INT(t, count_op(k, IR_LOAD, IR_BUFFER, 16), 1);
+        CHECK_INT(t, count_op(k, IR_STORE, IR_BUFFER, 1), 16);
+        s = (ir_schedule){.dims = {{.group = 2, .wide = 16}, {.group = 1}}};
+        k = optimised(t, &l, matmul_turned, (sizes){64, 64, 60}, &s); /* x lies along k */
         CHECK_INT(t, count_op(k, IR_FMA, 0, 16), 0);
     }
     if (test_case(t, "ir-pass/halves-use-matrix-units")) {

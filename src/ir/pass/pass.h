@@ -110,7 +110,7 @@ typedef struct ir_schedule_dim {
     uint8_t lane;  /* 1 + axis; 0: the lanes do not */
     bool split;
     bool ahead; /* stage: the next tile is loaded to registers while this one is used */
-    /* reduce: this many turns are a vector (4, 8, 16), where one lane is all. 0: none */
+    /* reduce or parallel: this many turns are a vector (4, 8, 16), where one lane is all. 0: none */
     uint8_t wide;
     uint16_t lanes, block, unroll, stage; /* 0 as 1 (stage: none) */
 } ir_schedule_dim;
@@ -148,7 +148,7 @@ uint32_t ir_schedule_tile(const ir_schedule *schedule, uint32_t dim);
     X(STAGE, stage, "what lanes share in a reduction, brought to workgroup memory")               \
     X(REDUCE, reduce, "reductions shared by the lanes, joined by subgroups or a tree")            \
     X(FRAGMENT, fragment, "products of matrices on matrix units")                                 \
-    X(WIDE, wide, "turns of a sum as elements of a vector")                                       \
+    X(WIDE, wide, "turns of a loop as elements of a vector")                                      \
     X(VECTOR, vector, "neighbouring loads and stores as one")
 
 typedef enum ir_pass {

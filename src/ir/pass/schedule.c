@@ -9,7 +9,12 @@
 #include <math.h>
 #include <string.h>
 
-enum { LONG = 1 << 16 /* an extent that nobody knows */, UNITS_UNKNOWN = 64 };
+enum {
+    LONG = 1 << 16, /* an extent that nobody knows */
+    UNITS_UNKNOWN = 64,
+    VECTOR = 16,   /* elements of a processor's */
+    DEPTH_MAX = 12 /* of an index's expression */
+};
 
 typedef struct shape {
     uint64_t extents[IR_DIM_MAX];
@@ -19,6 +24,7 @@ typedef struct shape {
     bool host;                     /* lanes are turns of a loop there */
     bool halves;                   /* products of f16 or bf16, and units for them */
     uint32_t units;                /* workgroups that keep the device busy */
+    const ir_kernel *kernel;
 } shape;
 
 static uint32_t power_up_to(uint64_t n, uint32_t most) { /* the largest power of two */
@@ -61,8 +67,12 @@ static bool multiplies_halves(const ir_kernel *k, const device_caps *caps) {
 
 uint32_t ir_schedule_tile(const ir_schedule *schedule, uint32_t dim) {
     const ir_schedule_dim *d = &schedule->dims[dim];
-    const uint32_t lanes = d->lanes ? d->lanes : 1u, block = d->block ? d->block : 1u;
-    return lanes * block * (!schedule->fragments || d->group == 3 ? 1u : d->group == 2 ? 16u : 8u);
+    const uint32_t lanes = d->lanes ? d->lanes : 1u, block = d->block ? d->block : 1u,
+                   wide = d->wide ? d->wide : 1u;
+    return lanes * block * wide *
+           (!schedule->fragments || d->group == 3 ? 1u
+            : d->group == 2                       ? 16u
+                                                  : 8u);
 }
 
 static void look(const ir_kernel *k, const uint64_t *extents, shape *s) {
@@ -189,6 +199,46 @@ static void blocks(const shape *s, uint32_t k, ir_schedule *out) {
         (ir_schedule_dim){.stage = s->extents[k] >= 16 ? depth : 0, .ahead = true, .unroll = depth};
 }
 
+typedef enum step { STAYS, BY_ONE, BY_MORE } step;
+
+/* How the value goes on with the loop of dimension `dim`. */
+static step step_along(const ir_instruction *code, ir_id id, uint32_t dim, uint32_t depth) {
+    const ir_instruction *i = &code[id];
+    uint32_t number;
+    if (i->op == IR_LOOP) return ir_mark_of(i).dim == dim ? BY_ONE : STAYS;
+    if (i->op == IR_CONST || i->op == IR_PARAM) return STAYS;
+    if (!depth) return BY_MORE;
+    step in[3] = {STAYS, STAYS, STAYS};
+    for (uint32_t a = 0; a < i->n_in && a < 3; a++)
+        if (i->in[a] != IR_NO_ID) in[a] = step_along(code, i->in[a], dim, depth - 1);
+    step product = in[0] || in[1] ? BY_MORE : STAYS;
+    for (uint32_t a = 0; a < 2 && i->n_in >= 2; a++)
+        if (pass_const(code, i->in[a], &number))
+            product = !number ? STAYS : number == 1 ? in[1 - a] : product;
+    if (i->op == IR_MUL) return product;
+    if (i->op == IR_FMA) return product && in[2] ? BY_MORE : product ? product : in[2];
+    if (i->op == IR_ADD) return in[0] && in[1] ? BY_MORE : in[0] ? in[0] : in[1];
+    return in[0] || in[1] || in[2] ? BY_MORE : STAYS;
+}
+
+/* Both factors lie along the dimension, or do not know it. */
+static bool lies_along(const shape *s, uint32_t dim) {
+    const ir_kernel *k = s->kernel;
+    for (uint32_t i = 0; i < k->n_code; i++)
+        if (k->code[i].op == IR_LOAD && k->code[i].space == IR_BUFFER &&
+            step_along(k->code, k->code[i].in[0], dim, DEPTH_MAX) == BY_MORE)
+            return false;
+    return s->extents[dim] < LONG && s->extents[dim] % VECTOR == 0;
+}
+
+/* Of a product on a processor: whose turns are elements of vectors. IR_DIM_MAX: none. */
+static uint32_t vector_dim(const shape *s, uint32_t m, uint32_t n, uint32_t k) {
+    return s->extents[k] >= 64 && lies_along(s, k) ? k
+           : lies_along(s, n)                      ? n
+           : lies_along(s, m)                      ? m
+                                                   : IR_DIM_MAX;
+}
+
 static void product(const shape *s, uint32_t k, ir_schedule *out) {
     if (!s->host) {
         if (s->halves && s->extents[k] >= 16) fragments(s, k, out);
@@ -197,12 +247,16 @@ static void product(const shape *s, uint32_t k, ir_schedule *out) {
         return;
     }
     uint32_t m = s->outer[s->n - 2], n = s->outer[s->n - 1];
-    /* sums side by side in vectors, tiles that stay in the caches */
-    if (s->extents[k] >= 64 && s->extents[k] < LONG && s->extents[k] % 16 == 0) {
-        out->dims[m] =
-            (ir_schedule_dim){.group = 2, .lanes = 8, .block = s->extents[m] >= 32 ? 6 : 4};
-        out->dims[n] = (ir_schedule_dim){.group = 1, .lanes = 16, .block = 4};
-        out->dims[k] = (ir_schedule_dim){.wide = 16};
+    const uint32_t wide = vector_dim(s, m, n, k);
+    if (wide < IR_DIM_MAX) { /* vectors, tiles that stay in the caches */
+        const uint16_t many = s->extents[wide == m ? n : m] >= 32 ? 6 : 4;
+        out->dims[m] = (ir_schedule_dim){.group = 2, .lanes = 8, .block = wide == m ? 4 : many};
+        out->dims[n] = (ir_schedule_dim){.group = 1,
+                                         .lanes = wide == n   ? 1
+                                                  : wide == m ? 8
+                                                              : 16,
+                                         .block = wide == m ? many : 4};
+        out->dims[wide].wide = VECTOR;
         if (s->n > 2) out->dims[s->outer[s->n - 3]].group = 3;
         return;
     }
@@ -237,7 +291,8 @@ static void rows(const shape *s, uint32_t k, ir_schedule *out) {
 
 void ir_schedule_default(const ir_kernel *k, const device_caps *caps,
                          const uint64_t extents[IR_DIM_MAX], ir_schedule *out) {
-    shape s = {.lanes_max = caps->workgroup_invocations ? caps->workgroup_invocations : 256};
+    shape s = {.lanes_max = caps->workgroup_invocations ? caps->workgroup_invocations : 256,
+               .kernel = k};
     memset(out, 0, sizeof *out);
     s.host = device_is_compiled(caps);
     s.units = caps->compute_units ? caps->compute_units : UNITS_UNKNOWN;

@@ -1,5 +1,5 @@
-/* wide.c - neighbouring turns of a sum as the elements of one vector, for devices whose lanes
- * are turns of a loop.
+/* wide.c - neighbouring turns of a loop as the elements of one vector, for devices whose lanes
+ * are turns of a loop. Turns of a sum:
  *
  *     loop k = 0, n, 1 reduce              many[0..W] = 0
  *         sum = sum + x[a + k] * w[b + k]  loop k = 0, n, W reduce
@@ -9,8 +9,17 @@
  *
  * Owns loops of straight code over a whole number of vectors, whose accumulators are f32 sums
  * and whose loads go on by one with k, or not at all, from places that are multiples of W.
- * Refuses all others, and workgroups of several lanes: a lane is a vector's element there
- * already. */
+ * Turns of a parallel loop, for factors that lie along it:
+ *
+ *     loop n = 0, N, 1 parallel            loop v = 0, N / W, 1 parallel
+ *         sum = 0                              sum[0..W] = 0
+ *         loop k ...                  ->       loop k ...
+ *             sum = sum + x[k] * w[.. + n]         sum = sum + x[k] * w[.. + v * W ..]
+ *         y[n] = sum                           y[v * W ..] = sum
+ *
+ * Such a loop may hold others, no conditions, and f32 registers of its own; what it stores may lie
+ * anywhere. Refuses all others, and workgroups of several lanes: a lane is a vector's element
+ * there already. */
 #include "ir/pass/edit.h"
 
 enum { SUMS_MAX = 16 };
@@ -18,9 +27,10 @@ enum { SUMS_MAX = 16 };
 typedef struct wide {
     pass_edit *e;
     uint32_t loop, width, n_sum;
-    uint32_t stores[SUMS_MAX]; /* of the accumulators */
-    bool *varies;              /* [n_code] differs from turn to turn */
-    ir_id *splat;              /* [n_code] new: the same value in every element */
+    uint32_t stores[SUMS_MAX];   /* of the accumulators */
+    ir_memory own[IR_ARRAY_MAX]; /* of a parallel loop's registers */
+    bool *varies;                /* [n_code] differs from turn to turn */
+    ir_id *splat;                /* [n_code] new: the same value in every element */
 } wide;
 
 /* Is the value `id` + something that is the same in all turns, or the same in all turns (*varies
@@ -101,13 +111,17 @@ static bool fits(wide *w) {
     return w->n_sum && loads == w->n_sum;
 }
 
+static bool is_access(const ir_instruction *i) {
+    return i->op == IR_LOAD || i->op == IR_STORE;
+}
+
 /* Does a vector have a form of it? Indices stay scalar. */
 static bool is_index(const wide *w, uint32_t i) {
     const pass_edit *e = w->e;
     if (pass_at(e, i)->type != IR_U32 && pass_at(e, i)->type != IR_U64) return false;
     for (uint32_t u = i + 1; u < e->close[w->loop]; u++)
         for (uint32_t a = 0; a < pass_at(e, u)->n_in; a++)
-            if (pass_at(e, u)->in[a] == i && !(a == 0 && pass_at(e, u)->op == IR_LOAD) &&
+            if (pass_at(e, u)->in[a] == i && !(a == 0 && is_access(pass_at(e, u))) &&
                 !is_index(w, u))
                 return false;
     return true;
@@ -159,6 +173,18 @@ static ir_id halves(pass_edit *e, ir_id x, uint32_t width) { /* the sum of its e
     return x;
 }
 
+static void push_vector(wide *w, uint32_t i) {
+    pass_edit *e = w->e;
+    ir_instruction at = *pass_at(e, i);
+    at.width = (uint8_t)w->width;
+    for (uint32_t a = 0; a < at.n_in; a++)
+        if (at.op == IR_LOAD || w->varies[at.in[a]]) at.in[a] = e->map[at.in[a]];
+        else at.in[a] = splat_of(w, at.in[a]);
+    /* given up */
+    if (at.op == IR_LOAD && pass_multiple(e, e->code, at.in[0]) % w->width) e->too_large = true;
+    e->map[i] = pass_push(e, at);
+}
+
 static void push(wide *w) {
     pass_edit *e = w->e;
     const ir_instruction *loop = pass_at(e, w->loop);
@@ -184,13 +210,7 @@ static void push(wide *w) {
             pass_copy(e, i);
             continue;
         }
-        at.width = (uint8_t)w->width;
-        for (uint32_t a = 0; a < at.n_in; a++)
-            if (at.op == IR_LOAD || w->varies[at.in[a]]) at.in[a] = e->map[at.in[a]];
-            else at.in[a] = splat_of(w, at.in[a]);
-        /* given up */
-        if (at.op == IR_LOAD && pass_multiple(e, e->code, at.in[0]) % w->width) e->too_large = true;
-        e->map[i] = pass_push(e, at);
+        push_vector(w, i);
     }
     pass_close(e);
     for (uint32_t s = 0; s < w->n_sum; s++) {
@@ -202,6 +222,140 @@ static void push(wide *w) {
               more = halves(e, pass_load(e, IR_F32, w->width, many[s], zero), w->width);
         pass_store(e, sum, at, pass_binary(e, IR_ADD, pass_load(e, IR_F32, 1, sum, at), more));
     }
+}
+
+/* ---- turns of a parallel loop ---------------------------------------------------------------- */
+
+/* Registers that the loop alone touches, one f32 each. */
+static bool has_own_registers(const wide *w) {
+    const pass_edit *e = w->e;
+    bool inside[IR_ARRAY_MAX] = {false}, outside[IR_ARRAY_MAX] = {false};
+    for (uint32_t i = 0; i < e->in->n_code; i++) {
+        const ir_instruction *at = pass_at(e, i);
+        uint32_t place;
+        if (!is_access(at) || at->space != IR_REGISTER) continue;
+        if (!pass_inside(e, i, w->loop)) {
+            outside[at->array] = true;
+            continue;
+        }
+        inside[at->array] = true;
+        if (e->in->registers[at->array].type != IR_F32 || at->width != 1 ||
+            !pass_const(e->in->code, at->in[0], &place) || place)
+            return false;
+    }
+    for (uint32_t a = 0; a < IR_ARRAY_MAX; a++)
+        if (inside[a] && outside[a]) return false;
+    return true;
+}
+
+static bool fits_parallel(wide *w) {
+    pass_edit *e = w->e;
+    const ir_instruction *loop = pass_at(e, w->loop);
+    uint32_t first, step;
+    pass_buffers buffers = pass_buffers_of(e, 0, e->in->n_code);
+    const ir_mark mark = ir_mark_of(loop);
+    w->width = e->schedule->dims[mark.dim].wide;
+    if (loop->op != IR_LOOP || mark.kind != IR_PARALLEL ||
+        (w->width != 4 && w->width != 8 && w->width != 16) || ir_lanes(e->in) != 1 ||
+        !pass_const(e->in->code, loop->in[0], &first) || first ||
+        !pass_const(e->in->code, loop->in[2], &step) || step != 1 ||
+        !pass_count_multiple(e, e->in->code, loop->in[0], loop->in[1], w->width) ||
+        !has_own_registers(w))
+        return false;
+    for (uint32_t i = 0; i < e->in->n_code; i++) w->varies[i] = i == w->loop;
+    for (uint32_t i = w->loop + 1; i < e->close[w->loop]; i++) {
+        const ir_instruction *at = pass_at(e, i);
+        if (at->width > 1) return false;
+        for (uint32_t a = 0; a < at->n_in; a++)
+            if (at->in[a] != IR_NO_ID && w->varies[at->in[a]]) w->varies[i] = true;
+        if (is_access(at) && at->space == IR_REGISTER) {
+            w->varies[i] = true;
+        } else if (at->op == IR_LOAD && at->space == IR_BUFFER) {
+            bool by_one;
+            if (buffers.written[at->array] ||
+                (w->varies[i] && (!goes_by_one(w, at->in[0], &by_one) || !by_one)))
+                return false;
+        } else if (at->op == IR_STORE && at->space == IR_BUFFER) {
+            if (!w->varies[at->in[0]] || !is_index(w, at->in[0])) return false;
+        } else if (at->op == IR_LOOP) {
+            if (w->varies[i]) return false;
+        } else if (at->op != IR_END && at->op != IR_CONST &&
+                   (!(pass_flags(at) & IR_PURE) || !ir_has_result(at))) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* The value of an index in turn `turn`. */
+static ir_id index_in(wide *w, ir_id old, ir_id turn) {
+    pass_edit *e = w->e;
+    if (old == w->loop) return turn;
+    if (!w->varies[old]) return e->map[old];
+    ir_instruction i = *pass_at(e, old);
+    for (uint32_t a = 0; a < i.n_in; a++) i.in[a] = index_in(w, i.in[a], turn);
+    return pass_push(e, i);
+}
+
+static ir_id vector_of(wide *w, ir_id old) {
+    return w->varies[old] ? w->e->map[old] : splat_of(w, old);
+}
+
+static void store_turns(wide *w, const ir_instruction *at) {
+    pass_edit *e = w->e;
+    const ir_id value = vector_of(w, at->in[1]), first = e->map[w->loop];
+    bool by_one;
+    if (goes_by_one(w, at->in[0], &by_one) && by_one) {
+        ir_instruction one = *at;
+        one.width = (uint8_t)w->width, one.in[0] = e->map[at->in[0]], one.in[1] = value;
+        if (pass_multiple(e, e->code, one.in[0]) % w->width) e->too_large = true; /* given up */
+        pass_push(e, one);
+        return;
+    }
+    for (uint32_t n = 0; n < w->width; n++) {
+        ir_instruction one = *at;
+        one.in[0] = index_in(w, at->in[0], pass_binary(e, IR_ADD, first, pass_u32(e, n)));
+        one.in[1] = pass_push(e, (ir_instruction){.op = IR_EXTRACT,
+                                                  .type = pass_at(e, at->in[1])->type,
+                                                  .width = 1,
+                                                  .n_in = 1,
+                                                  .imm = n,
+                                                  .in = {value, IR_NO_ID, IR_NO_ID, IR_NO_ID}});
+        pass_push(e, one);
+    }
+}
+
+static void forget_splats(wide *w) { /* made in a block that ends, or that is not begun yet */
+    for (uint32_t i = 0; i < w->e->in->n_code; i++) w->splat[i] = IR_NO_ID;
+}
+
+static void push_parallel(wide *w) {
+    pass_edit *e = w->e;
+    const ir_instruction *loop = pass_at(e, w->loop);
+    bool made[IR_ARRAY_MAX] = {false};
+    const ir_id width = pass_u32(e, w->width), zero = pass_u32(e, 0),
+                turns = pass_binary(e, IR_DIV, e->map[loop->in[1]], width);
+    const ir_id turn = pass_loop(e, zero, turns, pass_u32(e, 1), ir_mark_bits(ir_mark_of(loop), 0));
+    e->map[w->loop] = pass_binary(e, IR_MUL, turn, width);
+    forget_splats(w);
+    for (uint32_t i = w->loop + 1; i < e->close[w->loop] && !e->no_memory && !e->too_large; i++) {
+        const ir_instruction *at = pass_at(e, i);
+        if (is_access(at) && at->space == IR_REGISTER) {
+            if (!made[at->array]) w->own[at->array] = pass_register(e, IR_F32, w->width);
+            made[at->array] = true;
+            if (at->op == IR_LOAD)
+                e->map[i] = pass_load(e, IR_F32, w->width, w->own[at->array], zero);
+            else pass_store(e, w->own[at->array], zero, vector_of(w, at->in[1]));
+        } else if (at->op == IR_STORE) {
+            store_turns(w, at);
+        } else if (!w->varies[i] || is_index(w, i)) {
+            if (at->op == IR_LOOP || at->op == IR_END) forget_splats(w);
+            pass_copy(e, i);
+        } else {
+            push_vector(w, i);
+        }
+    }
+    pass_close(e);
 }
 
 beryl_status ir_pass_wide(base_arena *arena, const ir_kernel *k, const ir_schedule *schedule,
@@ -219,12 +373,13 @@ beryl_status ir_pass_wide(base_arena *arena, const ir_kernel *k, const ir_schedu
     }
     for (uint32_t i = 0; w && i < k->n_code && !e->no_memory && !e->too_large; i++) {
         w->loop = i;
-        if (!fits(w) || !can_widen(w)) {
+        const bool is_parallel = ir_mark_of(pass_at(e, i)).kind == IR_PARALLEL;
+        if (!(is_parallel ? fits_parallel(w) : fits(w)) || !can_widen(w)) {
             pass_copy(e, i);
             continue;
         }
         e->changed = true;
-        push(w);
+        (is_parallel ? push_parallel : push)(w);
         i = e->close[i];
     }
     return pass_end(e, out, error);
