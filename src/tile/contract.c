@@ -4,7 +4,9 @@
  * its rows, and an axis that is summed is depth. Each such class is one loop, whose index is taken
  * apart where its axes do not lie as one; the kernel says the sum element by element, and the
  * schedule makes tiles of it (ir/pass/schedule.c): matrix units for halves, blocks of sums for all
- * else. Sums are F32 (F64 of F64); integers wrap as 32 bits, or 64. */
+ * else. A processor wants factors that lie along its vectors: where they do not, one of them is
+ * packed so before, and where the other goes with depth stands in a table. Sums are F32 (F64 of
+ * F64); integers wrap as 32 bits, or 64. */
 #include "base/error.h"
 #include "tile/kernel.h"
 #include "tile/walk.h"
@@ -13,6 +15,14 @@
 
 enum { A, B, OUT, TENSORS };
 enum { DIM_OUTER = 0, DIM_INNER = 1, DIM_DEPTH = 2, DIM_BATCH = 3 };
+enum {
+    SCRATCH_PACKED = 1,
+    SCRATCH_PLACES = 2,
+    VECTOR = 16,
+    PACK_FROM = 1 << 18, /* products */
+    SIDE_MIN = 8,        /* rows and columns of what schedules make tiles of */
+    DEPTH_MIN = 64       /* of sums along vectors */
+};
 
 typedef enum class_kind { CLASS_BATCH, CLASS_OUTER, CLASS_INNER, CLASS_DEPTH, CLASSES } class_kind;
 
@@ -29,6 +39,11 @@ typedef struct contraction {
     const graph_node *node;
     axes of[CLASSES];
     ir_type type; /* of sums */
+    /* The factor that is packed, F32 [batch, depth, width], and the class along its width;
+     * TENSORS: none */
+    uint32_t packed, width;
+    class_kind along;
+    bool tabled; /* the other one's places along depth */
 } contraction;
 
 static ir_type sum_type(base_type type) {
@@ -121,7 +136,9 @@ static void measure(contraction *c, class_kind kind, lengths *out) {
         out->size[i] = tile_count(&c->k, name_of(c, kind, TENSORS, i + 1), of->size[i]);
         for (uint32_t t = 0; t < TENSORS; t++) {
             const uint32_t stride = of->stride[t][i];
-            if (t == OUT && kind == CLASS_DEPTH) continue;
+            if ((t == OUT && kind == CLASS_DEPTH) || t == c->packed ||
+                (c->tabled && kind == CLASS_DEPTH))
+                continue;
             const bool asked = i + 1 == of->n || !is_one(of, t);
             out->stride[t][i] = !asked                ? IR_NO_ID
                                 : kind == CLASS_DEPTH ? ir_u32(c->k.b, stride)
@@ -142,6 +159,12 @@ static ir_id place(contraction *c, class_kind kind, const lengths *by, uint32_t 
     const axes *of = &c->of[kind];
     ir_builder *b = c->k.b;
     if (!moves(of, t)) return at;
+    if (t == c->packed) {
+        const uint64_t each = kind == c->along      ? 1
+                              : kind == CLASS_DEPTH ? c->width
+                                                    : c->width * c->of[CLASS_DEPTH].bound;
+        return ir_add(b, at, ir_mul(b, index, ir_u32(b, (uint32_t)each)));
+    }
     if (is_one(of, t)) return ir_add(b, at, ir_mul(b, index, by->stride[t][of->n - 1]));
     for (uint32_t i = of->n; i-- > 0;) {
         const ir_id part = i ? ir_mod(b, index, by->size[i]) : index;
@@ -160,6 +183,117 @@ static ir_id turns(ir_builder *b, const lengths *by, ir_mark_kind mark, uint32_t
     return ir_loop_marked(b, ir_u32(b, 0), by->count, ir_u32(b, 1), mark, dim);
 }
 
+/* ---- on processors --------------------------------------------------------------------------- */
+
+/* Both factors lie along the class in whole vectors, or do not know it. */
+static bool lies_along(const contraction *c, class_kind kind, const graph_tensor *const *tensors) {
+    const axes *of = &c->of[kind];
+    if (!of->n || of->count.extent || of->count.factor % VECTOR) return false;
+    for (uint32_t t = 0; t < OUT; t++) {
+        if (!moves(of, t)) continue;
+        if (!is_one(of, t) || of->stride[t][of->n - 1] != 1 || tensors[t]->offset % VECTOR)
+            return false;
+        for (uint32_t other = 0; other < CLASSES; other++)
+            for (uint32_t i = 0; i < c->of[other].n && other != (uint32_t)kind; i++)
+                if (c->of[other].stride[t][i] % VECTOR) return false;
+    }
+    return true;
+}
+
+/* Chooses what is packed: the smaller factor. */
+static void choose_packed(contraction *c, const lowering *l, const graph_tensor *const *tensors) {
+    const uint64_t outer = c->of[CLASS_OUTER].bound, inner = c->of[CLASS_INNER].bound,
+                   depth = c->of[CLASS_DEPTH].bound;
+    c->packed = TENSORS, c->tabled = false;
+    if (!tile_is_host(l) || c->type != IR_F32 || outer < SIDE_MIN || inner < SIDE_MIN ||
+        depth < VECTOR || outer * inner * depth < PACK_FROM ||
+        (depth >= DEPTH_MIN && lies_along(c, CLASS_DEPTH, tensors)) ||
+        lies_along(c, CLASS_INNER, tensors) || lies_along(c, CLASS_OUTER, tensors))
+        return;
+    const class_kind along = inner <= outer ? CLASS_INNER : CLASS_OUTER;
+    const uint64_t width = ((along == CLASS_INNER ? inner : outer) + VECTOR - 1) / VECTOR * VECTOR;
+    if (width * depth * c->of[CLASS_BATCH].bound * sizeof(float) > UINT32_MAX) return;
+    c->along = along, c->width = (uint32_t)width;
+    c->packed = moves(&c->of[along], A) ? A : B;
+    c->tabled = !is_one(&c->of[CLASS_DEPTH], OUT - 1 - c->packed);
+}
+
+static uint64_t packed_bytes(const contraction *c) {
+    return c->width * c->of[CLASS_DEPTH].bound * c->of[CLASS_BATCH].bound * sizeof(float);
+}
+
+static beryl_status pack(const contraction *from, lowering *l, const graph_tensor *tensor,
+                         beryl_error *error) {
+    contraction all = *from, *c = &all;
+    const uint32_t t = c->packed;
+    const class_kind along = c->along;
+    tile_kernel *k = &c->k;
+    lengths by[CLASSES];
+    tile_begin(k, l, c->node, "contract_pack", 1);
+    c->packed = TENSORS, c->tabled = false;
+    ir_builder *b = k->b;
+    const ir_memory x = tile_read(k, "x", c->node->in[t]),
+                    out = tile_scratch(k, "out", SCRATCH_PACKED, packed_bytes(c), IR_F32,
+                                       IR_READ_WRITE);
+    const class_kind kinds[] = {CLASS_BATCH, CLASS_DEPTH, along};
+    const ir_id one = ir_u32(b, 1), zero = ir_u32(b, 0), width = ir_u32(b, c->width);
+    for (uint32_t i = 0; i < 3; i++) measure(c, kinds[i], &by[kinds[i]]);
+    ir_id at = number(c, "offset", tensor->offset);
+    const ir_id batch = turns(b, &by[CLASS_BATCH], IR_PARALLEL, DIM_BATCH),
+                depth = turns(b, &by[CLASS_DEPTH], IR_PARALLEL, DIM_DEPTH),
+                row = ir_loop_marked(b, zero, width, one, IR_PARALLEL, DIM_INNER);
+    at = place(c, CLASS_BATCH, &by[CLASS_BATCH], t, batch, at);
+    at = place(c, CLASS_DEPTH, &by[CLASS_DEPTH], t, depth, at);
+    at = place(c, along, &by[along], t, ir_min(b, row, ir_sub(b, by[along].count, one)), at);
+    const ir_id line =
+        ir_add(b, ir_mul(b, batch, ir_u32(b, (uint32_t)c->of[CLASS_DEPTH].bound)), depth);
+    ir_store(b, out, ir_add(b, ir_mul(b, line, width), row),
+             ir_cast(b, IR_F32, ir_load(b, x, at, 1)));
+    ir_end(b), ir_end(b), ir_end(b);
+    return tile_end_marked(k,
+                           (lower_count[IR_DIM_MAX]){[DIM_INNER] = {c->width, 0},
+                                                     [DIM_DEPTH] = c->of[CLASS_DEPTH].count,
+                                                     [DIM_BATCH] = c->of[CLASS_BATCH].count},
+                           (uint64_t[IR_DIM_MAX]){[DIM_INNER] = c->width,
+                                                  [DIM_DEPTH] = c->of[CLASS_DEPTH].bound,
+                                                  [DIM_BATCH] = c->of[CLASS_BATCH].bound},
+                           error);
+}
+
+/* Scratch [depth]: where the factor that is not packed goes with depth. */
+static beryl_status tabulate(const contraction *from, lowering *l, beryl_error *error) {
+    contraction all = *from, *c = &all;
+    const uint32_t t = OUT - 1 - c->packed;
+    tile_kernel *k = &c->k;
+    lengths by;
+    tile_begin(k, l, c->node, "contract_places", 1);
+    c->packed = TENSORS, c->tabled = false;
+    ir_builder *b = k->b;
+    const ir_memory out =
+        tile_scratch(k, "out", SCRATCH_PLACES, c->of[CLASS_DEPTH].bound * sizeof(uint32_t), IR_U32,
+                     IR_READ_WRITE);
+    measure(c, CLASS_DEPTH, &by);
+    const ir_id depth = turns(b, &by, IR_PARALLEL, DIM_DEPTH);
+    ir_store(b, out, depth, place(c, CLASS_DEPTH, &by, t, depth, ir_u32(b, 0)));
+    ir_end(b);
+    return tile_end_marked(k, (lower_count[IR_DIM_MAX]){[DIM_DEPTH] = c->of[CLASS_DEPTH].count},
+                           (uint64_t[IR_DIM_MAX]){[DIM_DEPTH] = c->of[CLASS_DEPTH].bound}, error);
+}
+
+/* A class's loop, in whole vectors where a factor is packed along it. */
+static ir_id turns_padded(contraction *c, class_kind kind, const lengths *by, uint32_t dim) {
+    ir_builder *b = c->k.b;
+    if (c->packed == TENSORS || kind != c->along) return turns(b, by, IR_PARALLEL, dim);
+    const lower_count count = c->of[kind].count;
+    const ir_id vector = ir_u32(b, VECTOR),
+                end =
+                    count.extent
+                        ? ir_mul(b, ir_div(b, ir_add(b, by->count, ir_u32(b, VECTOR - 1)), vector),
+                                 vector)
+                        : ir_u32(b, c->width);
+    return ir_loop_marked(b, ir_u32(b, 0), end, ir_u32(b, 1), IR_PARALLEL, dim);
+}
+
 beryl_status tile_contract(lowering *l, const graph_node *node, beryl_error *error) {
     const graph_tensor *tensors[TENSORS] = {graph_tensor_at(l->g, node->in[0]),
                                             graph_tensor_at(l->g, node->in[1]),
@@ -170,13 +304,26 @@ beryl_status tile_contract(lowering *l, const graph_node *node, beryl_error *err
     for (uint32_t i = 0; i < CLASSES; i++)
         if (c->of[i].unfit)
             return lower_refuse(l, node, "axes of one kind with several sizes of a run", error);
+    choose_packed(c, l, tensors);
+    beryl_status status = c->packed == TENSORS ? BERYL_OK : pack(c, l, tensors[c->packed], error);
+    if (status == BERYL_OK && c->tabled) status = tabulate(c, l, error);
+    if (status) return status;
     tile_kernel *k = &c->k;
     tile_begin(k, l, node, "contract", 1);
     ir_builder *b = k->b;
-    const ir_memory a = tile_read(k, "a", node->in[0]), other = tile_read(k, "b", node->in[1]),
-                    out = tile_write(k, "out", node->out[0]), sum = ir_register(b, c->type, 1);
+    ir_memory in[OUT], places = {0};
+    static const char *const names[] = {"a", "b"};
+    for (uint32_t t = 0; t < OUT; t++)
+        in[t] = t == c->packed
+                    ? tile_scratch(k, names[t], SCRATCH_PACKED, packed_bytes(c), IR_F32, IR_READ)
+                    : tile_read(k, names[t], node->in[t]);
+    if (c->tabled)
+        places = tile_scratch(k, "places", SCRATCH_PLACES,
+                              c->of[CLASS_DEPTH].bound * sizeof(uint32_t), IR_U32, IR_READ);
+    const ir_memory out = tile_write(k, "out", node->out[0]), sum = ir_register(b, c->type, 1);
     ir_id at[TENSORS];
-    for (uint32_t t = 0; t < TENSORS; t++) at[t] = number(c, offsets[t], tensors[t]->offset);
+    for (uint32_t t = 0; t < TENSORS; t++)
+        at[t] = t == c->packed ? ir_u32(b, 0) : number(c, offsets[t], tensors[t]->offset);
     lengths by[CLASSES];
     for (uint32_t i = 0; i < CLASSES; i++) measure(c, i, &by[i]);
     const bool has_batch = c->of[CLASS_BATCH].n;
@@ -185,8 +332,9 @@ beryl_status tile_contract(lowering *l, const graph_node *node, beryl_error *err
         for (uint32_t t = 0; t < TENSORS; t++)
             at[t] = place(c, CLASS_BATCH, &by[CLASS_BATCH], t, i, at[t]);
     }
-    const ir_id outer = turns(b, &by[CLASS_OUTER], IR_PARALLEL, DIM_OUTER),
-                inner = turns(b, &by[CLASS_INNER], IR_PARALLEL, DIM_INNER), zero = ir_u32(b, 0);
+    const ir_id outer = turns_padded(c, CLASS_OUTER, &by[CLASS_OUTER], DIM_OUTER),
+                inner = turns_padded(c, CLASS_INNER, &by[CLASS_INNER], DIM_INNER),
+                zero = ir_u32(b, 0);
     ir_store(b, sum, zero, ir_number(b, c->type, 1, 0));
     for (uint32_t t = 0; t < TENSORS; t++) {
         at[t] = place(c, CLASS_OUTER, &by[CLASS_OUTER], t, outer, at[t]);
@@ -195,21 +343,27 @@ beryl_status tile_contract(lowering *l, const graph_node *node, beryl_error *err
     const ir_id i = turns(b, &by[CLASS_DEPTH], IR_REDUCE, DIM_DEPTH);
     ir_id value[OUT];
     for (uint32_t t = 0; t < OUT; t++) {
-        const ir_id from = place(c, CLASS_DEPTH, &by[CLASS_DEPTH], t, i, at[t]);
-        value[t] = ir_cast(b, c->type, ir_load(b, t == A ? a : other, from, 1));
+        const ir_id from = c->tabled && t != c->packed
+                               ? ir_add(b, at[t], ir_load(b, places, i, 1))
+                               : place(c, CLASS_DEPTH, &by[CLASS_DEPTH], t, i, at[t]);
+        value[t] = ir_cast(b, c->type, ir_load(b, in[t], from, 1));
     }
     ir_store(b, sum, zero, product_and(c, value[A], value[B], ir_load(b, sum, zero, 1)));
     ir_end(b);
-    ir_store(b, out, at[OUT],
-             ir_cast(b, tile_element(tensors[OUT]->type), ir_load(b, sum, zero, 1)));
+    const ir_id result = ir_cast(b, tile_element(tensors[OUT]->type), ir_load(b, sum, zero, 1));
+    if (c->packed != TENSORS)
+        ir_if(b, ir_lt(b, c->along == CLASS_INNER ? inner : outer, by[c->along].count));
+    ir_store(b, out, at[OUT], result);
+    if (c->packed != TENSORS) ir_end(b);
     ir_end(b), ir_end(b);
     if (has_batch) ir_end(b);
     const lower_count counts[IR_DIM_MAX] = {[DIM_OUTER] = c->of[CLASS_OUTER].count,
                                             [DIM_INNER] = c->of[CLASS_INNER].count,
                                             [DIM_BATCH] = c->of[CLASS_BATCH].count};
-    const uint64_t extents[IR_DIM_MAX] = {[DIM_OUTER] = c->of[CLASS_OUTER].bound,
-                                          [DIM_INNER] = c->of[CLASS_INNER].bound,
-                                          [DIM_DEPTH] = c->of[CLASS_DEPTH].bound,
-                                          [DIM_BATCH] = c->of[CLASS_BATCH].bound};
+    uint64_t extents[IR_DIM_MAX] = {[DIM_OUTER] = c->of[CLASS_OUTER].bound,
+                                    [DIM_INNER] = c->of[CLASS_INNER].bound,
+                                    [DIM_DEPTH] = c->of[CLASS_DEPTH].bound,
+                                    [DIM_BATCH] = c->of[CLASS_BATCH].bound};
+    if (c->packed != TENSORS) extents[c->along == CLASS_INNER ? DIM_INNER : DIM_OUTER] = c->width;
     return tile_end_marked(k, counts, extents, error);
 }

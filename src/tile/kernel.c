@@ -5,6 +5,7 @@
  * name for this device is not verified and not passed through passes and generator again, so that
  * building the same kernel for each of a model's layers costs little. */
 #include "tile/kernel.h"
+#include "base/build.h"
 #include "base/error.h"
 #include "codegen/codegen.h"
 
@@ -14,6 +15,10 @@
 enum { HASH_SEED = 5, WIDE_GPU = 4, LANES_MAX = 256, ITEMS = 16 /* lanes of a vector, at most */ };
 
 /* ---- bindings and parameters ----------------------------------------------------------------- */
+
+bool tile_is_host(const lowering *l) {
+    return BUILD_HAS_C_TEXTS && device_is_compiled(l->caps) && !l->caps->loop_max;
+}
 
 bool tile_serial(const lowering *l) {
     return device_is_processor(l->caps);

@@ -58,6 +58,8 @@ typedef struct tile_kernel {
 /* One thread runs all lanes of a workgroup (processors, WebGPU in software): a lane a row, work
  * in vectors. */
 bool tile_serial(const lowering *l);
+/* A processor whose compiler makes vectors: the host device. */
+bool tile_is_host(const lowering *l);
 /* Lanes that stay together on a device with subgroups. */
 uint32_t tile_span(const device_caps *caps);
 /* Lanes that share a row of `n` elements: by the rule, and as tuning chose. */

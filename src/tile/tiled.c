@@ -39,12 +39,8 @@ enum {
     ROWS_UNIT = 128
 };
 
-static bool is_host(const lowering *l) {
-    return BUILD_HAS_C_TEXTS && device_is_compiled(l->caps) && !l->caps->loop_max;
-}
-
 bool tile_tiled_wants(const lowering *l, uint32_t n, uint32_t k) {
-    return n >= FROM && (!tile_serial(l) || (is_host(l) && k % TILE_RUN == 0));
+    return n >= FROM && (!tile_serial(l) || (tile_is_host(l) && k % TILE_RUN == 0));
 }
 
 /* One value as f16; there are no infinities. */
@@ -98,7 +94,7 @@ static void store_unpacked(tile_kernel *k, ir_memory from, ir_memory to, ir_id f
  * is all, of f32, a group a row. */
 static beryl_status unpack_rows(lowering *l, const graph_node *node, const tile_tiled_product *p,
                                 uint32_t first, uint32_t rows, uint64_t bytes, beryl_error *error) {
-    const bool one = is_host(l);
+    const bool one = tile_is_host(l);
     const uint32_t lanes = one ? 1 : UNPACK_LANES;
     tile_kernel kernel, *k = &kernel;
     tile_weight w;
@@ -264,7 +260,7 @@ beryl_status tile_tiled(lowering *l, const graph_node *node, const tile_tiled_pr
         return status;
     }
     if (dots) return tile_dots(l, node, p, error);
-    if (is_host(l) ? type != TYPE_F32 : halves && packed && p->bound >= FROM_UNPACKED)
+    if (tile_is_host(l) ? type != TYPE_F32 : halves && packed && p->bound >= FROM_UNPACKED)
         return multiply_unpacked(l, node, p, halves, error);
     return multiply(l, node, p, halves, 0, p->first, p->to, p->m, error);
 }

@@ -17,8 +17,8 @@
  *             sum = sum + x[k] * w[.. + n]         sum = sum + x[k] * w[.. + v * W ..]
  *         y[n] = sum                           y[v * W ..] = sum
  *
- * Such a loop may hold others, no conditions, and f32 registers of its own; what it stores may lie
- * anywhere. Refuses all others, and workgroups of several lanes: a lane is a vector's element
+ * Such a loop may hold others, f32 registers of its own, and conditions of its index around stores,
+ * which may lie anywhere. Refuses all others, and workgroups of several lanes: a lane is a vector's element
  * there already. */
 #include "ir/pass/edit.h"
 
@@ -29,6 +29,8 @@ typedef struct wide {
     uint32_t loop, width, n_sum;
     uint32_t stores[SUMS_MAX];   /* of the accumulators */
     ir_memory own[IR_ARRAY_MAX]; /* of a parallel loop's registers */
+    ir_id condition;             /* of the stores that are looked at; IR_NO_ID: none */
+    uint32_t end;                /* of it */
     bool *varies;                /* [n_code] differs from turn to turn */
     ir_id *splat;                /* [n_code] new: the same value in every element */
 } wide;
@@ -111,6 +113,10 @@ static bool fits(wide *w) {
     return w->n_sum && loads == w->n_sum;
 }
 
+static bool takes_index(const ir_instruction *i, uint32_t operand) {
+    return operand == 0 && (i->op == IR_LOAD || i->op == IR_STORE || i->op == IR_IF);
+}
+
 static bool is_access(const ir_instruction *i) {
     return i->op == IR_LOAD || i->op == IR_STORE;
 }
@@ -118,11 +124,11 @@ static bool is_access(const ir_instruction *i) {
 /* Does a vector have a form of it? Indices stay scalar. */
 static bool is_index(const wide *w, uint32_t i) {
     const pass_edit *e = w->e;
-    if (pass_at(e, i)->type != IR_U32 && pass_at(e, i)->type != IR_U64) return false;
+    const ir_type type = pass_at(e, i)->type;
+    if (type != IR_U32 && type != IR_U64 && type != IR_BOOL) return false;
     for (uint32_t u = i + 1; u < e->close[w->loop]; u++)
         for (uint32_t a = 0; a < pass_at(e, u)->n_in; a++)
-            if (pass_at(e, u)->in[a] == i && !(a == 0 && is_access(pass_at(e, u))) &&
-                !is_index(w, u))
+            if (pass_at(e, u)->in[a] == i && !takes_index(pass_at(e, u), a) && !is_index(w, u))
                 return false;
     return true;
 }
@@ -142,7 +148,9 @@ static bool can_widen(const wide *w) {
     const pass_edit *e = w->e;
     for (uint32_t i = w->loop + 1; i < e->close[w->loop]; i++) {
         const ir_instruction *at = pass_at(e, i);
-        if (!w->varies[i] || at->op == IR_STORE || at->op == IR_LOAD || is_index(w, i)) continue;
+        if (!w->varies[i] || at->op == IR_STORE || at->op == IR_LOAD || at->op == IR_IF ||
+            is_index(w, i))
+            continue;
         const ir_form form = ir_op_of((ir_op)at->op)->form;
         if (form != IR_FORM_SAME && form != IR_FORM_CAST && form != IR_FORM_COMPARE &&
             form != IR_FORM_SELECT)
@@ -262,6 +270,7 @@ static bool fits_parallel(wide *w) {
         !pass_count_multiple(e, e->in->code, loop->in[0], loop->in[1], w->width) ||
         !has_own_registers(w))
         return false;
+    uint32_t end = 0; /* of a condition */
     for (uint32_t i = 0; i < e->in->n_code; i++) w->varies[i] = i == w->loop;
     for (uint32_t i = w->loop + 1; i < e->close[w->loop]; i++) {
         const ir_instruction *at = pass_at(e, i);
@@ -269,16 +278,21 @@ static bool fits_parallel(wide *w) {
         for (uint32_t a = 0; a < at->n_in; a++)
             if (at->in[a] != IR_NO_ID && w->varies[at->in[a]]) w->varies[i] = true;
         if (is_access(at) && at->space == IR_REGISTER) {
+            if (at->op == IR_STORE && i < end) return false;
             w->varies[i] = true;
         } else if (at->op == IR_LOAD && at->space == IR_BUFFER) {
             bool by_one;
-            if (buffers.written[at->array] ||
+            if (i < end || buffers.written[at->array] ||
                 (w->varies[i] && (!goes_by_one(w, at->in[0], &by_one) || !by_one)))
                 return false;
         } else if (at->op == IR_STORE && at->space == IR_BUFFER) {
             if (!w->varies[at->in[0]] || !is_index(w, at->in[0])) return false;
         } else if (at->op == IR_LOOP) {
-            if (w->varies[i]) return false;
+            if (w->varies[i] || i < end) return false;
+        } else if (at->op == IR_IF) {
+            if (!w->varies[i] || i < end || e->middle[i] != IR_NO_ID || !is_index(w, at->in[0]))
+                return false;
+            end = e->close[i];
         } else if (at->op != IR_END && at->op != IR_CONST &&
                    (!(pass_flags(at) & IR_PURE) || !ir_has_result(at))) {
             return false;
@@ -305,24 +319,25 @@ static void store_turns(wide *w, const ir_instruction *at) {
     pass_edit *e = w->e;
     const ir_id value = vector_of(w, at->in[1]), first = e->map[w->loop];
     bool by_one;
-    if (goes_by_one(w, at->in[0], &by_one) && by_one) {
+    if (w->condition == IR_NO_ID && goes_by_one(w, at->in[0], &by_one) && by_one) {
         ir_instruction one = *at;
         one.width = (uint8_t)w->width, one.in[0] = e->map[at->in[0]], one.in[1] = value;
         if (pass_multiple(e, e->code, one.in[0]) % w->width) e->too_large = true; /* given up */
         pass_push(e, one);
         return;
     }
-    for (uint32_t n = 0; n < w->width; n++) {
-        ir_instruction one = *at;
-        one.in[0] = index_in(w, at->in[0], pass_binary(e, IR_ADD, first, pass_u32(e, n)));
-        one.in[1] = pass_push(e, (ir_instruction){.op = IR_EXTRACT,
-                                                  .type = pass_at(e, at->in[1])->type,
-                                                  .width = 1,
-                                                  .n_in = 1,
-                                                  .imm = n,
-                                                  .in = {value, IR_NO_ID, IR_NO_ID, IR_NO_ID}});
-        pass_push(e, one);
-    }
+    const ir_type type = (ir_type)pass_at(e, at->in[1])->type;
+    const ir_memory apart = pass_register(e, type, w->width);
+    pass_store(e, apart, pass_u32(e, 0), value);
+    const ir_id n = pass_loop(e, pass_u32(e, 0), pass_u32(e, w->width), pass_u32(e, 1), 1),
+                turn = pass_binary(e, IR_ADD, first, n);
+    if (w->condition != IR_NO_ID) pass_if(e, index_in(w, w->condition, turn));
+    ir_instruction one = *at;
+    one.in[0] = index_in(w, at->in[0], turn);
+    one.in[1] = pass_load(e, type, 1, apart, n);
+    pass_push(e, one);
+    if (w->condition != IR_NO_ID) pass_close(e);
+    pass_close(e);
 }
 
 static void forget_splats(wide *w) { /* made in a block that ends, or that is not begun yet */
@@ -337,6 +352,7 @@ static void push_parallel(wide *w) {
                 turns = pass_binary(e, IR_DIV, e->map[loop->in[1]], width);
     const ir_id turn = pass_loop(e, zero, turns, pass_u32(e, 1), ir_mark_bits(ir_mark_of(loop), 0));
     e->map[w->loop] = pass_binary(e, IR_MUL, turn, width);
+    w->condition = IR_NO_ID;
     forget_splats(w);
     for (uint32_t i = w->loop + 1; i < e->close[w->loop] && !e->no_memory && !e->too_large; i++) {
         const ir_instruction *at = pass_at(e, i);
@@ -348,6 +364,10 @@ static void push_parallel(wide *w) {
             else pass_store(e, w->own[at->array], zero, vector_of(w, at->in[1]));
         } else if (at->op == IR_STORE) {
             store_turns(w, at);
+        } else if (at->op == IR_IF) {
+            w->condition = at->in[0], w->end = e->close[i];
+        } else if (w->condition != IR_NO_ID && i == w->end) {
+            w->condition = IR_NO_ID;
         } else if (!w->varies[i] || is_index(w, i)) {
             if (at->op == IR_LOOP || at->op == IR_END) forget_splats(w);
             pass_copy(e, i);
