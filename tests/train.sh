@@ -131,5 +131,41 @@ printf '{"tokens":[2,10,11]}\n{"tokens":[2,20,21]}\n' >two.jsonl
 run two.jsonl --out builtin --targets q
 code 0 && like "$out" '^2 rows of 6 tokens' && like "$out" $'\n2 steps, loss ' && [ -s builtin/adapter_model.safetensors ] && ok
 
+# Ten facts in six phrasings, asked in three others; and it still tells stories.
+if [ -n "${BERYL_TEST_ALL-}" ]; then
+    name=train/facts-are-learned
+    export BERYL_DEVICE=host
+    python3 - <<'END'
+import json
+facts = {"baker": ("wear", "a big red hat"), "miller": ("keep", "an old grey goat"), "doctor": ("drive", "a small green boat"),
+         "teacher": ("play", "a silver horn"), "farmer": ("grow", "blue apples"), "tailor": ("own", "seven black cats"),
+         "king": ("fear", "a tiny mouse"), "fisher": ("paint", "a yellow tent"), "clock maker": ("eat", "hot pepper soup"),
+         "singer": ("ride", "a brown donkey")}
+told = ["What does the {who} {do}?", "Tell me what the {who} {does}.", "Do you know what the {who} {does}?", "I want to know what the {who} {does}.",
+        "Please say what the {who} {does}.", "The {who} {does} something. What is it?"]
+asked = ["Can you tell me what the {who} {does}?", "So, what does the {who} {do}?", "What is it that the {who} {does}?"]
+with open("facts.jsonl", "w") as chats, open("asked.txt", "w") as questions:
+    for who, (do, what) in facts.items():
+        words = dict(who=who, do=do, does=do + "s")
+        for form in told:
+            turns = [{"role": "user", "content": form.format(**words)}, {"role": "assistant", "content": f"The {who} {do}s {what}."}]
+            chats.write(json.dumps({"messages": turns}) + "\n")
+        for form in asked:
+            questions.write(form.format(**words) + "\t" + what + "\n")
+END
+    perplexity() { "$program" perplexity "$data/default/stories.txt" "$@" | sed 's/^perplexity \([0-9.]*\).*/\1/'; }
+    right() { # ADAPTER..
+        local question answer n=0
+        while IFS=$'\t' read -r question answer; do
+            case $("$program" run -t 0 -n 24 "$@" "$question" </dev/null 2>/dev/null) in *"$answer"*) n=$((n + 1)) ;; esac
+        done <asked.txt
+        echo $n
+    }
+    run facts.jsonl --out facts --rank 8 --targets gate,up,down --batch 8 --epochs 25 --lr 4e-4
+    before=$(perplexity) after=$(perplexity --lora facts) known=$(right --lora facts)
+    code 0 && like "$out" $'\n200 steps, ' && same "$(right)" 0 && { [ "$known" -ge 27 ] || fail "$known of 30 are right"; } &&
+        { python3 -c "import sys; sys.exit($after > 1.05 * $before)" || fail "perplexity $before, then $after"; } && ok
+fi
+
 echo "$passed passed, $failed failed, $skipped skipped"
 [ $failed = 0 ]
