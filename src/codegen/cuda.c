@@ -84,6 +84,11 @@ static bool fragment(codegen *g, ir_id id) {
     }
     if (i->op == IR_COPY_WAIT) {
         codegen_line(g, "copy_wait(%u);", (unsigned)i->imm);
+        if (codegen_cuda_multiplies(g->k)) codegen_line(g, "multiply_fence();");
+        return true;
+    }
+    if (i->op == IR_FRAGMENT_WAIT) {
+        codegen_line(g, "multiply_wait(%u);", (unsigned)i->imm);
         return true;
     }
     if (i->op != IR_COPY_ASYNC) return codegen_cuda_fragment(g, id);

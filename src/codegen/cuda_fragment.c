@@ -264,9 +264,76 @@ static bool multiply(codegen *g, const ir_instruction *i) {
     return true;
 }
 
+/* What wgmma wants to know of a factor in workgroup memory (PTX, "Matrix Descriptor", without
+ * swizzle): where it is, and how far it is from one matrix of 8 rows of 16 bytes to the next along
+ * k and beside it, in units of 16 bytes. Rows of all four subgroups: a's begin with the first
+ * one's. */
+static const char *described(codegen *g, const ir_instruction *i, uint32_t x) {
+    const bool turned = i->imm >> (16 + x) & 1;
+    const char *index = codegen_index_of(g, i, 2 * x),
+               *stride = codegen_operand(g, i, 2 * x + 1, 0);
+    if (x == 0)
+        index = codegen_print(g, "%s - (lane >> 5u & 3u) * %s", index,
+                              turned ? codegen_print(g, "(2u * %s)", stride) : "128u");
+    return codegen_temporary(g, "u64",
+                             codegen_print(g, "matrix_at(&w%u[%s], %s, %s)", (unsigned)i->array,
+                                           index,
+                                           turned ? "8u" : codegen_print(g, "%s >> 3u", stride),
+                                           turned ? codegen_print(g, "%s >> 3u", stride) : "8u"));
+}
+
+/* wgmma m64nNk16 for each step of k: four subgroups together, of which each has 16 rows. */
+static void multiply_memory(codegen *g, const ir_instruction *i) {
+    const uint32_t number = i->imm & 0xffff, n_sum = 4 * g->k->fragments[number].count;
+    const char *type = g->k->workgroups[i->array].type == IR_F16 ? "f16" : "bf16";
+    const char *matrix[2] = {described(g, i, 0), described(g, i, 1)};
+    base_text text;
+    base_text_init(&text, g->arena->heap);
+    codegen_line(g, "multiply_begin();");
+    for (uint32_t step = 0; step < i->imm >> 24; step++) {
+        base_text_clear(&text);
+        base_text_print(&text,
+                        "asm volatile(\"{.reg .pred p; setp.ne.b32 p, 1, 0; "
+                        "wgmma.mma_async.sync.aligned.m64n%uk16.f32.%s.%s {",
+                        (unsigned)n_sum * 2, type, type);
+        for (uint32_t n = 0; n < n_sum; n++) base_text_print(&text, "%s%%%u", n ? ", " : "", n);
+        base_text_print(&text, "}, %%%u, %%%u, p, 1, 1, %u, %u;}\" : ", (unsigned)n_sum,
+                        (unsigned)n_sum + 1, (unsigned)(i->imm >> 16 & 1),
+                        (unsigned)(i->imm >> 17 & 1));
+        for (uint32_t n = 0; n < n_sum; n++)
+            base_text_print(&text, "%s\"+f\"(f%u[%u])", n ? ", " : "", (unsigned)number,
+                            (unsigned)n);
+        base_text_print(&text, " : ");
+        for (uint32_t x = 0; x < 2; x++) {
+            base_text_print(&text, "%s\"l\"(%s", x ? ", " : "", matrix[x]);
+            if (step && i->imm >> (16 + x) & 1) base_text_print(&text, " + %uu", 16 * step);
+            else if (step)
+                base_text_print(&text, " + (%s >> 3u) * %uu", codegen_operand(g, i, 2 * x + 1, 0),
+                                2 * step);
+            base_text_print(&text, ")");
+        }
+        base_text_print(&text, ");");
+        if (!text.failed && text.data) codegen_line(g, "%s", text.data);
+    }
+    codegen_line(g, "multiply_commit();");
+    if (text.failed) codegen_no_memory(g);
+    base_text_fini(&text);
+}
+
+bool codegen_cuda_multiplies(const ir_kernel *k) {
+    for (uint32_t i = 0; i < k->n_code; i++)
+        if (k->code[i].op == IR_FRAGMENT_MULTIPLY) return true;
+    return false;
+}
+
 bool codegen_cuda_fragment(codegen *g, ir_id id) {
     const ir_instruction *i = &g->k->code[id];
     shape s;
+    if (i->op == IR_FRAGMENT_MULTIPLY) {
+        if (g->language->language != DEVICE_CUDA_C) return false;
+        multiply_memory(g, i);
+        return true;
+    }
     if (i->op == IR_FRAGMENT_MMA) return multiply(g, i);
     if (i->op == IR_FRAGMENT_FILL) {
         fill(g, i);

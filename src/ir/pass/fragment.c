@@ -23,7 +23,16 @@
 
 #include <string.h>
 
-enum { ROWS = 16, COLUMNS = 8, DEPTH = 16, PAD = 8, PIECE = 8, SLICE_MAX = 400, OUTER_AXIS = 2 };
+enum {
+    ROWS = 16,
+    COLUMNS = 8,
+    DEPTH = 16,
+    PAD = 8,
+    PIECE = 8,
+    SLICE_MAX = 400,
+    OUTER_AXIS = 2,
+    WARPS = 4 /* subgroups of one direct product */
+};
 
 typedef struct side {
     ir_id value;          /* f16 or bf16, inside the reduction */
@@ -48,6 +57,7 @@ typedef struct product {
     side a, b;
     uint32_t depth, subgroup;
     uint32_t slots; /* tiles of each factor in workgroup memory */
+    bool direct;    /* products straight from there: tiles are [line / 8, other + 1, 8] */
     uint32_t strip; /* fragments of c that leave at a time */
     uint16_t array; /* register array of the sum */
     ir_type type;   /* of a and b */
@@ -169,13 +179,15 @@ static uint32_t strip_stride(const product *p) {
 }
 
 /* A tile's elements from one of its lines to the next, and all of them. Lines are rows of the
- * factor, or, of one that lies across, turns of k. */
+ * factor, or, of one that lies across, turns of k; where products are direct, columns of pieces. */
 static uint32_t line_stride(const product *p, const side *s) {
-    return (s->across ? s->size : p->depth) + PAD;
+    const uint32_t along = s->across ? s->size : p->depth, lines = s->across ? p->depth : s->size;
+    return p->direct ? (lines + 1) * PIECE : along + PAD;
 }
 
 static uint32_t tile_size(const product *p, const side *s) {
-    return (s->across ? p->depth : s->size) * line_stride(p, s);
+    const uint32_t along = s->across ? s->size : p->depth, lines = s->across ? p->depth : s->size;
+    return (p->direct ? along / PIECE : lines) * line_stride(p, s);
 }
 
 static uint64_t tile_bytes(const product *p) {
@@ -183,53 +195,30 @@ static uint64_t tile_bytes(const product *p) {
     return (uint64_t)p->slots * (tile_size(p, &p->a) + tile_size(p, &p->b)) * 2 + strip * 4;
 }
 
-/* Depends the value on the loop's index? */
-static bool depends(product *p, ir_id id, uint32_t loop) {
-    const ir_instruction *at = pass_at(p->e, id);
-    if (id <= loop || p->seen[id] == p->stamp) return id == loop;
-    p->seen[id] = p->stamp;
-    for (uint32_t a = 0; a < at->n_in; a++)
-        if (at->in[a] != IR_NO_ID && depends(p, at->in[a], loop)) return true;
-    return false;
-}
-
-/* What the other part is a multiple of, if the value is the loop's index plus something without
- * it; 0: it is not. */
-static uint64_t multiple_beside(product *p, ir_id id, uint32_t loop) {
-    const pass_edit *e = p->e;
-    const ir_instruction *at = pass_at(e, id);
-    if (id == loop) return UINT64_C(1) << 32;
-    if (id < loop || (at->op != IR_ADD && at->op != IR_FMA)) return 0;
-    for (uint32_t a = 0; a < at->n_in; a++) {
-        const uint64_t rest = at->op == IR_ADD || a == 2 ? multiple_beside(p, at->in[a], loop) : 0;
-        bool without = rest;
-        uint64_t other = at->op == IR_FMA ? 1 : 0;
-        for (uint32_t x = 0; x < at->n_in && without; x++) {
-            if (x == a) continue;
-            p->stamp++;
-            without = !depends(p, at->in[x], loop);
-            const uint64_t even = pass_multiple(e, e->in->code, at->in[x]);
-            other = at->op == IR_FMA ? other * (even & (~even + 1)) : even;
-        }
-        if (!without) continue;
-        return rest % PIECE == 0 && other % PIECE == 0 ? PIECE : 1;
-    }
-    return 0;
-}
-
 /* How it lies in memory, and whether its tiles are whole pieces of 16 bytes. */
-static void look_at_memory(product *p, side *s) {
+static void look_at_memory(const product *p, side *s) {
     const pass_edit *e = p->e;
     const ir_instruction *load = pass_at(e, s->value), *row = pass_at(e, s->loop),
                          *k = pass_at(e, p->k);
     s->across = s->copied = false;
     if (load->op != IR_LOAD) return;
-    const uint64_t along = multiple_beside(p, load->in[0], p->k),
-                   across = along ? 0 : multiple_beside(p, load->in[0], s->loop);
+    const uint64_t along = pass_multiple_beside(e, load->in[0], p->k),
+                   across = along ? 0 : pass_multiple_beside(e, load->in[0], s->loop);
     s->across = across;
     const ir_instruction *line = across ? row : k; /* along which pieces lie */
-    s->copied = (along | across) == PIECE &&
+    s->copied = (along | across) % PIECE == 0 && (along | across) &&
                 pass_count_multiple(e, e->in->code, line->in[0], line->in[1], PIECE);
+}
+
+/* Whether there is room, perhaps for fewer results or tiles at a time. */
+static bool fits(product *p) {
+    const uint64_t limit =
+        p->e->schedule->workgroup_bytes ? p->e->schedule->workgroup_bytes : 16384;
+    p->strip = p->b.each;
+    while (p->strip % 2 == 0 && tile_bytes(p) > limit) p->strip /= 2;
+    if (tile_bytes(p) > limit && !(p->a.copied && p->b.copied)) p->slots = 1;
+    return (uint64_t)p->subgroup * p->a.warps * p->b.warps <= IR_LANES_MAX && p->a.each <= 16 &&
+           (p->direct || p->b.each <= 16) && tile_bytes(p) <= limit;
 }
 
 static bool find(product *p) {
@@ -266,12 +255,16 @@ static bool find(product *p) {
     p->slots = along->unroll > 1 && along->unroll <= 8 ? along->unroll : 1;
     if (p->slots > 2 && !(p->a.copied && p->b.copied)) p->slots = 2;
     p->subgroup = s->subgroup;
-    uint64_t limit = s->workgroup_bytes ? s->workgroup_bytes : 16384;
-    p->strip = p->b.each;
-    while (p->strip % 2 == 0 && tile_bytes(p) > limit) p->strip /= 2;
-    if (tile_bytes(p) > limit && !(p->a.copied && p->b.copied)) p->slots = 1;
-    return (uint64_t)p->subgroup * p->a.warps * p->b.warps <= IR_LANES_MAX && p->a.each <= 16 &&
-           p->b.each <= 16 && tile_bytes(p) <= limit;
+    p->direct = false;
+    if (s->direct && p->a.each == 1 && p->b.warps == 1 && p->a.warps % WARPS == 0) {
+        p->direct = p->slots > 2 && p->b.each <= 32;
+        if (p->direct && fits(p)) return true;
+        if (p->b.each % WARPS) return false; /* the same tile, in blocks of each subgroup */
+        p->direct = false;
+        p->a.warps /= WARPS, p->a.each = WARPS;
+        p->b.warps = WARPS, p->b.each /= WARPS;
+    }
+    return fits(p);
 }
 
 /* ---- pushing --------------------------------------------------------------------------------- */
@@ -360,6 +353,11 @@ static ir_id value_of(product *p, side *s, ir_id index, ir_id outer, ir_id kk) {
 static ir_id place_of(product *p, const side *s, ir_id slot, ir_id row, ir_id kk) {
     pass_edit *e = p->e;
     const ir_id line = s->across ? kk : row, in_line = s->across ? row : kk;
+    if (p->direct) /* of the first in a piece */
+        return add(
+            e, times(e, slot, tile_size(p, &p->a) + tile_size(p, &p->b)),
+            add(e, pass_u32(e, s == &p->b ? tile_size(p, &p->a) : 0),
+                add(e, times(e, in_line, line_stride(p, s) / PIECE), times(e, line, PIECE))));
     return add(e, times(e, slot, tile_size(p, s)),
                add(e, times(e, line, line_stride(p, s)), in_line));
 }
@@ -441,8 +439,8 @@ static void copy_both(product *p, ir_id slot, ir_id outer, uint32_t which, uint3
     if (which + 1 == of) plain(e, IR_COPY_COMMIT);
 }
 
-static void copy_wait(product *p, uint32_t under_way) {
-    pass_push(p->e, (ir_instruction){.op = IR_COPY_WAIT,
+static void count(product *p, ir_op op, uint32_t under_way) {
+    pass_push(p->e, (ir_instruction){.op = (uint8_t)op,
                                      .in = {IR_NO_ID, IR_NO_ID, IR_NO_ID, IR_NO_ID},
                                      .imm = under_way});
 }
@@ -481,6 +479,23 @@ static void multiply(product *p, ir_id warp_m, ir_id warp_n, ir_id slot, ir_id s
                                          (uint64_t)p->fragments[2] << 32});
     block_end(p, p->b.each);
     block_end(p, p->a.each);
+}
+
+/* A whole tile, straight from its slot; it is under way afterwards. */
+static void multiply_direct(product *p, ir_id warp, ir_id slot) {
+    pass_edit *e = p->e;
+    const ir_id zero = pass_u32(e, 0);
+    pass_push(e, (ir_instruction){.op = IR_FRAGMENT_MULTIPLY,
+                                  .n_in = 4,
+                                  .space = IR_WORKGROUP,
+                                  .array = p->a.memory.array,
+                                  .in = {place_of(p, &p->a, slot, times(e, warp, ROWS), zero),
+                                         pass_u32(e, line_stride(p, &p->a)),
+                                         place_of(p, &p->b, slot, zero, zero),
+                                         pass_u32(e, line_stride(p, &p->b))},
+                                  .imm = p->fragments[0] | (uint64_t)p->a.across << 16 |
+                                         (uint64_t)p->b.across << 17 |
+                                         (uint64_t)(p->depth / DEPTH) << 24});
 }
 
 /* The body of m and n once more, for one element, with the sum in the reduction's place. */
@@ -619,7 +634,7 @@ static void by_turns(product *p, ir_id warp_m, ir_id warp_n) {
           turn = pass_binary(e, IR_DIV, outer, depth);
     ir_id slot = pass_binary(e, IR_AND, turn, one),
           other = pass_binary(e, IR_AND, add(e, turn, one), one), next = add(e, outer, depth);
-    if (p->a.copied || p->b.copied) copy_wait(p, 0);
+    if (p->a.copied || p->b.copied) count(p, IR_COPY_WAIT, 0);
     plain(e, IR_BARRIER);
     if (pass_count_multiple(e, e->in->code, k_loop->in[0], k_loop->in[1], p->depth))
         next = pass_binary(e, IR_MIN, next, pass_binary(e, IR_SUB, to, depth));
@@ -629,7 +644,7 @@ static void by_turns(product *p, ir_id warp_m, ir_id warp_n) {
     for (uint32_t i = 0; i < 2; i++)
         if (!sides[i]->copied) fill(p, sides[i], FROM_REGISTERS, other, next);
     pass_close(e);
-    if (p->a.copied || p->b.copied) copy_wait(p, 0);
+    if (p->a.copied || p->b.copied) count(p, IR_COPY_WAIT, 0);
     plain(e, IR_BARRIER);
 }
 
@@ -645,7 +660,7 @@ static void by_copies(product *p, ir_id warp_m, ir_id warp_n) {
     ir_id outer = pass_loop(e, pass_u32(e, 0), bound(p, p->k), pass_u32(e, p->depth), 0);
     ir_id turn = pass_binary(e, IR_DIV, outer, pass_u32(e, p->depth)),
           slots = pass_u32(e, p->slots);
-    copy_wait(p, ahead - 1);
+    count(p, IR_COPY_WAIT, ahead - 1);
     plain(e, IR_BARRIER);
     ir_id next = pass_binary(e, IR_MOD, add(e, turn, pass_u32(e, ahead)), slots);
     ir_id then = add(e, outer, pass_u32(e, ahead * p->depth)),
@@ -655,7 +670,29 @@ static void by_copies(product *p, ir_id warp_m, ir_id warp_n) {
         copy_both(p, next, then, s, steps);
     }
     pass_close(e);
-    copy_wait(p, 0);
+    count(p, IR_COPY_WAIT, 0);
+    plain(e, IR_BARRIER);
+}
+
+/* The same where products go on while the lanes prepare the next: a slot is written again when the
+ * products two turns before are done with it. */
+static void by_direct(product *p, ir_id warp) {
+    pass_edit *e = p->e;
+    uint32_t ahead = p->slots - 2;
+    for (uint32_t n = 0; n < ahead; n++)
+        copy_both(p, pass_u32(e, n), pass_u32(e, n * p->depth), 0, 1);
+    ir_id outer = pass_loop(e, pass_u32(e, 0), bound(p, p->k), pass_u32(e, p->depth), 0);
+    ir_id turn = pass_binary(e, IR_DIV, outer, pass_u32(e, p->depth)),
+          slots = pass_u32(e, p->slots);
+    count(p, IR_COPY_WAIT, ahead - 1);
+    plain(e, IR_BARRIER);
+    multiply_direct(p, warp, pass_binary(e, IR_MOD, turn, slots));
+    copy_both(p, pass_binary(e, IR_MOD, add(e, turn, pass_u32(e, ahead)), slots),
+              add(e, outer, pass_u32(e, ahead * p->depth)), 0, 1);
+    count(p, IR_FRAGMENT_WAIT, 1);
+    pass_close(e);
+    count(p, IR_FRAGMENT_WAIT, 0);
+    count(p, IR_COPY_WAIT, 0);
     plain(e, IR_BARRIER);
 }
 
@@ -665,10 +702,15 @@ static void push(product *p) {
     workgroup[0] = p->subgroup, workgroup[1] = p->b.warps, workgroup[2] = p->a.warps;
     e->out.subgroup_size = p->subgroup;
     p->fragments[0] = add_fragment(e, IR_ROLE_C, IR_F32, sums);
-    p->fragments[1] = add_fragment(e, IR_ROLE_A, p->type, p->a.each);
-    p->fragments[2] = add_fragment(e, IR_ROLE_B, p->type, p->b.each);
-    p->a.memory = pass_workgroup(e, p->type, p->slots * tile_size(p, &p->a));
-    p->b.memory = pass_workgroup(e, p->type, p->slots * tile_size(p, &p->b));
+    if (p->direct) {
+        p->a.memory = p->b.memory =
+            pass_workgroup(e, p->type, p->slots * (tile_size(p, &p->a) + tile_size(p, &p->b)));
+    } else {
+        p->fragments[1] = add_fragment(e, IR_ROLE_A, p->type, p->a.each);
+        p->fragments[2] = add_fragment(e, IR_ROLE_B, p->type, p->b.each);
+        p->a.memory = pass_workgroup(e, p->type, p->slots * tile_size(p, &p->a));
+        p->b.memory = pass_workgroup(e, p->type, p->slots * tile_size(p, &p->b));
+    }
     ir_memory strip = pass_workgroup(e, IR_F32, p->a.warps * p->b.warps * ROWS * strip_stride(p));
     ir_id warp_n = pass_axis(e, IR_LOCAL, 1), warp_m = pass_axis(e, IR_LOCAL, 2);
     ir_id warp = add(e, times(e, warp_m, p->b.warps), warp_n);
@@ -689,7 +731,8 @@ static void push(product *p) {
                                   .array = p->fragments[0],
                                   .in = {c, pass_bits(e, IR_F32, 1, 0), IR_NO_ID, IR_NO_ID}});
     block_end(p, sums);
-    if (p->slots == 1) by_stores(p, warp_m, warp_n);
+    if (p->direct) by_direct(p, warp);
+    else if (p->slots == 1) by_stores(p, warp_m, warp_n);
     else if (p->a.copied && p->b.copied) by_copies(p, warp_m, warp_n);
     else by_turns(p, warp_m, warp_n);
     finish(p, warp, warp_m, warp_n, strip);
