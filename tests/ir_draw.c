@@ -29,8 +29,9 @@ ir_schedule ir_draw_schedule(uint64_t *state) {
     s.direct = s.fragments && ir_draw(state, 2);
     if (s.direct) {
         s.dims[0].lanes = (uint16_t)DRAW_OF(4, 4, 8), s.dims[0].block = 1;
-        s.dims[1].lanes = 1, s.dims[1].block = (uint16_t)DRAW_OF(1, 4, 8);
-        s.dims[2].unroll = (uint16_t)DRAW_OF(2, 3, 4);
+        s.dims[1].lanes = 1, s.dims[1].block = (uint16_t)DRAW_OF(4, 8, 8);
+        s.dims[2].stage = 64, s.dims[2].unroll = (uint16_t)DRAW_OF(2, 3, 4);
+        s.workgroup_bytes = IR_WORKGROUP_BYTES_MAX;
     }
     return s;
 }

@@ -51,7 +51,9 @@ static void multiply(codegen *g, const ir_instruction *i, const char *const *in)
 
 /* As fragment_multiply says, every place after the other. */
 static void multiply_memory(codegen *g, const ir_instruction *i, const char *const *in) {
-    static const char *const names[2] = {"a", "b"}, *const lines[2] = {"row", "column"};
+    static const char *const names[2] = {"a", "b"};
+    const char *lines[2] = {
+        codegen_print(g, "(at / %uu %% 4u * 16u + row)", (unsigned)g->k->subgroup_size), "column"};
     const uint32_t number = i->imm & 0xffff;
     const ir_fragment_decl *f = &g->k->fragments[number];
     const char *value[2];
@@ -64,16 +66,16 @@ static void multiply_memory(codegen *g, const ir_instruction *i, const char *con
     codegen_open(g, codegen_print(g, "for (u32 at_k = 0; at_k < %uu; at_k++) {",
                                   (unsigned)(i->imm >> 24) * 16));
     for (uint32_t x = 0; x < 2; x++) {
-        const bool turned = i->imm >> (16 + x) & 1;
-        const char *line = turned ? "at_k" : lines[x], *other = turned ? lines[x] : "at_k",
-                   *index = codegen_print(g, "%s_index", names[x]);
+        const char *index = codegen_print(g, "%s_index", names[x]), *line = lines[x];
         const ir_instruction one = {.op = IR_LOAD,
                                     .type = (uint8_t)g->k->workgroups[i->array].type,
                                     .width = 1,
                                     .space = IR_WORKGROUP,
                                     .array = i->array};
-        codegen_line(g, "const u32 %s = %s + %s / 8u * %s + %s * 8u + %s %% 8u;", index, in[2 * x],
-                     other, in[2 * x + 1], line, other);
+        if (i->imm >> (16 + x) & 1)
+            codegen_line(g, "const u32 %s = %s + %s / 64u * %uu + 64u * at_k + %s %% 64u;", index,
+                         in[x], line, (unsigned)(i->imm >> 24) * 1024, line);
+        else codegen_line(g, "const u32 %s = %s + 64u * %s + at_k;", index, in[x], line);
         g->language->load(g, &one, index, &value[x]);
     }
     codegen_line(g, "sum += (f32)%s * (f32)%s;", value[0], value[1]);

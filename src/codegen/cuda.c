@@ -20,7 +20,7 @@ const char codegen_cuda_types[] =
     "#if defined(__FLT16_MANT_DIG__) && !defined(__CUDA_ARCH__)\n#define HAS_HALF 1\n#endif\n"
     "#ifdef __clang__\n#pragma clang fp contract(off)\n#endif\n"
     "#ifndef LAUNCH_BYTES\n"
-    "#define LAUNCH_BYTES(n) extern __shared__ __attribute__((aligned(16))) u8 launch_bytes[]\n"
+    "#define LAUNCH_BYTES(n) extern __shared__ __attribute__((aligned(1024))) u8 launch_bytes[]\n"
     "#endif\n";
 
 /* Workgroup memory that a text may declare itself. */

@@ -264,22 +264,15 @@ static bool multiply(codegen *g, const ir_instruction *i) {
     return true;
 }
 
-/* What wgmma wants to know of a factor in workgroup memory (PTX, "Matrix Descriptor", without
- * swizzle): where it is, and how far it is from one matrix of 8 rows of 16 bytes to the next along
- * k and beside it, in units of 16 bytes. Rows of all four subgroups: a's begin with the first
- * one's. */
+/* What wgmma wants to know of a factor in workgroup memory (PTX, "Matrix Descriptor"): where it
+ * is, in lines of 128 bytes whose pieces are swizzled, and how far in units of 16 bytes it is to
+ * the next 64 rows of a turned one, and to the next 8 lines. */
 static const char *described(codegen *g, const ir_instruction *i, uint32_t x) {
     const bool turned = i->imm >> (16 + x) & 1;
-    const char *index = codegen_index_of(g, i, 2 * x),
-               *stride = codegen_operand(g, i, 2 * x + 1, 0);
-    if (x == 0)
-        index = codegen_print(g, "%s - (lane >> 5u & 3u) * %s", index,
-                              turned ? codegen_print(g, "(2u * %s)", stride) : "128u");
     return codegen_temporary(g, "u64",
-                             codegen_print(g, "matrix_at(&w%u[%s], %s, %s)", (unsigned)i->array,
-                                           index,
-                                           turned ? "8u" : codegen_print(g, "%s >> 3u", stride),
-                                           turned ? codegen_print(g, "%s >> 3u", stride) : "8u"));
+                             codegen_print(g, "matrix_at(&w%u[%s], %uu)", (unsigned)i->array,
+                                           codegen_index_of(g, i, x),
+                                           turned ? (unsigned)(i->imm >> 24) * 128 : 1));
 }
 
 /* wgmma m64nNk16 for each step of k: four subgroups together, of which each has 16 rows. */
@@ -306,10 +299,7 @@ static void multiply_memory(codegen *g, const ir_instruction *i) {
         base_text_print(&text, " : ");
         for (uint32_t x = 0; x < 2; x++) {
             base_text_print(&text, "%s\"l\"(%s", x ? ", " : "", matrix[x]);
-            if (step && i->imm >> (16 + x) & 1) base_text_print(&text, " + %uu", 16 * step);
-            else if (step)
-                base_text_print(&text, " + (%s >> 3u) * %uu", codegen_operand(g, i, 2 * x + 1, 0),
-                                2 * step);
+            if (step) base_text_print(&text, " + %uu", step * (i->imm >> (16 + x) & 1 ? 128u : 2u));
             base_text_print(&text, ")");
         }
         base_text_print(&text, ");");
@@ -330,7 +320,11 @@ bool codegen_cuda_fragment(codegen *g, ir_id id) {
     const ir_instruction *i = &g->k->code[id];
     shape s;
     if (i->op == IR_FRAGMENT_MULTIPLY) {
-        if (g->language->language != DEVICE_CUDA_C) return false;
+        const ir_array_decl *a = &g->k->workgroups[i->array];
+        if (g->language->language != DEVICE_CUDA_C || g->k->subgroup_size != 32 ||
+            !g->desc->launch_bytes || a->swizzle_bits != 3 || a->swizzle_base != 3 ||
+            a->swizzle_shift != 3)
+            return false;
         multiply_memory(g, i);
         return true;
     }

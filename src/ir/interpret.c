@@ -464,28 +464,27 @@ static void fragment_multiply(machine *m, uint32_t s) {
     const uint32_t number = i->imm & 0xffff, size = m->k->subgroup_size,
                    depth = (uint32_t)(i->imm >> 24) * 16;
     const ir_fragment_decl *f = &m->k->fragments[number];
-    area p = area_of(m, IR_WORKGROUP, i->array);
     const ir_type type = m->k->workgroups[i->array].type;
-    uint64_t index[2], stride[2];
-    for (uint32_t x = 0; x < 2; x++) {
-        index[x] = operand(m, 2 * x, s * size), stride[x] = operand(m, 2 * x + 1, s * size);
-        for (uint32_t lane = s * size; lane < (s + 1) * size; lane++)
-            if (operand(m, 2 * x, lane) != index[x] || operand(m, 2 * x + 1, lane) != stride[x])
-                fail(m, "an index or stride differs in the subgroup");
-    }
+    area p = area_of(m, IR_WORKGROUP, i->array);
+    for (m->lane = s / 4 * 4 * size; m->lane < (s + 1) * size; m->lane++)
+        if (operand(m, 0, m->lane) != operand(m, 0, s * size) ||
+            operand(m, 1, m->lane) != operand(m, 1, s * size))
+            fail(m, "an index differs in four subgroups");
     m->lane = s * size;
     for (uint32_t e = 0; e < f->count * f->m * f->n && !m->status; e++) {
-        const uint32_t j = e / (f->m * f->n),
-                       line[2] = {e % (f->m * f->n) / f->n, j * f->n + e % f->n};
+        const uint32_t j = e / (f->m * f->n), row = s % 4 * 16 + e / f->n % f->m,
+                       column = j * f->n + e % f->n;
         double total = 0;
         if (!m->filled[number][s * f->count + j])
             fail(m, "reads fragment %u, which is undefined", number);
         for (uint32_t k = 0; k < depth; k++) {
             double product = 1;
             for (uint32_t x = 0; x < 2; x++) {
-                const bool turned = i->imm >> (16 + x) & 1;
-                const uint64_t where = index[x] + (turned ? line[x] / 8 : k / 8) * stride[x] +
-                                       8 * (turned ? k : line[x]) + (turned ? line[x] : k) % 8;
+                const uint32_t line = x ? column : row;
+                const uint64_t where =
+                    operand(m, x, m->lane) + (i->imm >> (16 + x) & 1
+                                                  ? line / 64 * 64 * depth + 64 * k + line % 64
+                                                  : 64 * line + k);
                 if (m->status || !inside(m, &p, where, 1)) return;
                 product *= ir_to_double(type, get(m, &p, where, false));
             }

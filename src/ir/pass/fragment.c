@@ -31,6 +31,7 @@ enum {
     PIECE = 8,
     SLICE_MAX = 400,
     OUTER_AXIS = 2,
+    LINE = 64 /* elements of a line of 128 bytes */,
     WARPS = 4 /* subgroups of one direct product */
 };
 
@@ -57,7 +58,7 @@ typedef struct product {
     side a, b;
     uint32_t depth, subgroup;
     uint32_t slots; /* tiles of each factor in workgroup memory */
-    bool direct;    /* products straight from there: tiles are [line / 8, other + 1, 8] */
+    bool direct;    /* products straight from there */
     uint32_t strip; /* fragments of c that leave at a time */
     uint16_t array; /* register array of the sum */
     ir_type type;   /* of a and b */
@@ -179,15 +180,15 @@ static uint32_t strip_stride(const product *p) {
 }
 
 /* A tile's elements from one of its lines to the next, and all of them. Lines are rows of the
- * factor, or, of one that lies across, turns of k; where products are direct, columns of pieces. */
+ * factor, or, of one that lies across, turns of k; where products are direct, of LINE elements:
+ * what is longer lies in panels of so many one after the other. */
 static uint32_t line_stride(const product *p, const side *s) {
-    const uint32_t along = s->across ? s->size : p->depth, lines = s->across ? p->depth : s->size;
-    return p->direct ? (lines + 1) * PIECE : along + PAD;
+    return p->direct ? LINE : (s->across ? s->size : p->depth) + PAD;
 }
 
 static uint32_t tile_size(const product *p, const side *s) {
-    const uint32_t along = s->across ? s->size : p->depth, lines = s->across ? p->depth : s->size;
-    return (p->direct ? along / PIECE : lines) * line_stride(p, s);
+    if (p->direct) return s->size * p->depth;
+    return (s->across ? p->depth : s->size) * line_stride(p, s);
 }
 
 static uint64_t tile_bytes(const product *p) {
@@ -257,7 +258,8 @@ static bool find(product *p) {
     p->subgroup = s->subgroup;
     p->direct = false;
     if (s->direct && p->a.each == 1 && p->b.warps == 1 && p->a.warps % WARPS == 0) {
-        p->direct = p->slots > 2 && p->b.each <= 32;
+        p->direct = p->slots > 2 && p->b.each <= 32 && p->depth == LINE &&
+                    !(p->a.across && p->a.size % LINE) && !(p->b.across && p->b.size % LINE);
         if (p->direct && fits(p)) return true;
         if (p->b.each % WARPS) return false; /* the same tile, in blocks of each subgroup */
         p->direct = false;
@@ -353,11 +355,15 @@ static ir_id value_of(product *p, side *s, ir_id index, ir_id outer, ir_id kk) {
 static ir_id place_of(product *p, const side *s, ir_id slot, ir_id row, ir_id kk) {
     pass_edit *e = p->e;
     const ir_id line = s->across ? kk : row, in_line = s->across ? row : kk;
-    if (p->direct) /* of the first in a piece */
-        return add(
-            e, times(e, slot, tile_size(p, &p->a) + tile_size(p, &p->b)),
-            add(e, pass_u32(e, s == &p->b ? tile_size(p, &p->a) : 0),
-                add(e, times(e, in_line, line_stride(p, s) / PIECE), times(e, line, PIECE))));
+    if (p->direct) {
+        const ir_id line_at = add(e,
+                                  times(e, pass_binary(e, IR_DIV, in_line, pass_u32(e, LINE)),
+                                        tile_size(p, s) / (s->across ? s->size : LINE) * LINE),
+                                  times(e, line, LINE)),
+                    tile = add(e, times(e, slot, tile_size(p, &p->a) + tile_size(p, &p->b)),
+                               pass_u32(e, s == &p->b ? tile_size(p, &p->a) : 0));
+        return add(e, add(e, tile, line_at), pass_binary(e, IR_MOD, in_line, pass_u32(e, LINE)));
+    }
     return add(e, times(e, slot, tile_size(p, s)),
                add(e, times(e, line, line_stride(p, s)), in_line));
 }
@@ -485,14 +491,13 @@ static void multiply(product *p, ir_id warp_m, ir_id warp_n, ir_id slot, ir_id s
 static void multiply_direct(product *p, ir_id warp, ir_id slot) {
     pass_edit *e = p->e;
     const ir_id zero = pass_u32(e, 0);
+    const ir_id first = times(e, pass_binary(e, IR_DIV, warp, pass_u32(e, WARPS)), WARPS * ROWS);
     pass_push(e, (ir_instruction){.op = IR_FRAGMENT_MULTIPLY,
-                                  .n_in = 4,
+                                  .n_in = 2,
                                   .space = IR_WORKGROUP,
                                   .array = p->a.memory.array,
-                                  .in = {place_of(p, &p->a, slot, times(e, warp, ROWS), zero),
-                                         pass_u32(e, line_stride(p, &p->a)),
-                                         place_of(p, &p->b, slot, zero, zero),
-                                         pass_u32(e, line_stride(p, &p->b))},
+                                  .in = {place_of(p, &p->a, slot, first, zero),
+                                         place_of(p, &p->b, slot, zero, zero), IR_NO_ID, IR_NO_ID},
                                   .imm = p->fragments[0] | (uint64_t)p->a.across << 16 |
                                          (uint64_t)p->b.across << 17 |
                                          (uint64_t)(p->depth / DEPTH) << 24});
@@ -705,6 +710,8 @@ static void push(product *p) {
     if (p->direct) {
         p->a.memory = p->b.memory =
             pass_workgroup(e, p->type, p->slots * (tile_size(p, &p->a) + tile_size(p, &p->b)));
+        ir_array_decl *a = &e->workgroups[p->a.memory.array];
+        a->swizzle_bits = a->swizzle_base = a->swizzle_shift = 3;
     } else {
         p->fragments[1] = add_fragment(e, IR_ROLE_A, p->type, p->a.each);
         p->fragments[2] = add_fragment(e, IR_ROLE_B, p->type, p->b.each);
