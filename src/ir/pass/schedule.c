@@ -233,10 +233,15 @@ static void rows(const shape *s, uint32_t k, ir_schedule *out) {
     uint32_t inner = s->outer[s->n - 1];
     bool both = s->parallel[k]; /* the row is written too: long rows want many lanes */
     uint32_t most = s->host ? 16 : both || s->extents[inner] < 256 ? s->lanes : 32;
-    uint32_t x = power_up_to((s->extents[k] + 3) / 4, most);
+    const uint32_t each = s->halves ? 8 : 4; /* in a row of a lane: 16 bytes */
+    uint32_t x = power_up_to((s->extents[k] + each - 1) / each, most);
     uint32_t y = s->host ? 1 : power_up_to(s->extents[inner], s->lanes / x > 8 ? 8 : s->lanes / x);
-    out->dims[k] = (ir_schedule_dim){
-        .lane = 1, .lanes = (uint16_t)x, .block = both ? 4 : 0, .unroll = 4, .split = both};
+    out->dims[k] = (ir_schedule_dim){.lane = 1,
+                                     .lanes = (uint16_t)x,
+                                     .block = both ? 4 : 0,
+                                     .unroll = (uint16_t)each,
+                                     .split = both};
+    if (out->vector < each) out->vector = each;
     out->dims[inner] = (ir_schedule_dim){.group = 1, .lane = y > 1 ? 2 : 0, .lanes = (uint16_t)y};
     for (uint32_t i = 0; i + 1 < s->n && i < 2; i++)
         out->dims[s->outer[s->n - 2 - i]].group = (uint8_t)(2 + i);
