@@ -26,6 +26,13 @@ ir_schedule ir_draw_schedule(uint64_t *state) {
             .wide = (uint8_t)DRAW_OF(0, 0, 4, 8, 16),
         };
     s.dims[3].group = ir_draw(state, 2) ? 3 : 0;
+    s.direct = s.fragments && ir_draw(state, 2);
+    if (s.direct) {
+        s.dims[0].lanes = (uint16_t)DRAW_OF(4, 4, 8), s.dims[0].block = 1;
+        s.dims[1].lanes = 1, s.dims[1].block = (uint16_t)DRAW_OF(4, 8, 8);
+        s.dims[2].stage = 64, s.dims[2].unroll = (uint16_t)DRAW_OF(2, 3, 4);
+        s.workgroup_bytes = IR_WORKGROUP_BYTES_MAX;
+    }
     return s;
 }
 

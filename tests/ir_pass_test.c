@@ -143,7 +143,8 @@ static const ir_kernel *matmul_turned(lab *l, sizes s) {
 }
 
 /* y = 2 x * w + bias of halves; both factors' rows are read in odd ways */
-static const ir_kernel *halves(lab *l, sizes s, ir_type type, bool constant, bool rows_of_both) {
+static const ir_kernel *halves(lab *l, sizes s, ir_type type, bool constant, bool x_across,
+                               bool w_across) {
     make a = {.b = ir_begin(&l->arena, "halves", 1, 1, 1)};
     ir_builder *b = a.b;
     a.x = ir_buffer(b, type, IR_READ, "x");
@@ -159,8 +160,8 @@ static const ir_kernel *halves(lab *l, sizes s, ir_type type, bool constant, boo
           j = loop(&a, a.n, IR_PARALLEL, 1);
     ir_set(b, sum, ir_cast(b, IR_F32, ir_load(b, a.w, j, 1)));
     ir_id p = loop(&a, a.k, IR_REDUCE, 2);
-    ir_id x = ir_load(b, a.x, ir_add(b, row, p), 1),
-          w = ir_load(b, a.w, rows_of_both ? at(&a, j, a.k, p) : at(&a, p, a.n, j), 1);
+    ir_id x = ir_load(b, a.x, x_across ? at(&a, p, a.m, i) : ir_add(b, row, p), 1),
+          w = ir_load(b, a.w, w_across ? at(&a, p, a.n, j) : at(&a, j, a.k, p), 1);
     ir_set(b, sum, ir_fma(b, ir_cast(b, IR_F32, x), ir_cast(b, IR_F32, w), ir_get(b, sum)));
     ir_end(b);
     ir_store(b, a.y, at(&a, i, a.n, j), ir_mul(b, ir_get(b, sum), ir_f32(b, 2)));
@@ -168,14 +169,18 @@ static const ir_kernel *halves(lab *l, sizes s, ir_type type, bool constant, boo
     return make_end(&a);
 }
 static const ir_kernel *halves_f16(lab *l, sizes s) {
-    return halves(l, s, IR_F16, false, false);
+    return halves(l, s, IR_F16, false, false, true);
 }
 /* k a multiple of 16: copied in pieces */
 static const ir_kernel *halves_copied(lab *l, sizes s) {
-    return halves(l, (sizes){s.m, s.n, s.k > 8 ? 64 : 32}, IR_F16, true, true);
+    return halves(l, (sizes){s.m, s.n, s.k > 8 ? 64 : 32}, IR_F16, true, false, false);
+}
+/* neighbours of both differ in the row; n a multiple of 8, m perhaps */
+static const ir_kernel *halves_across(lab *l, sizes s) {
+    return halves(l, (sizes){s.m > 8 ? 40 : s.m, s.n > 8 ? 48 : 24, s.k}, IR_F16, true, true, true);
 }
 static const ir_kernel *halves_bf16(lab *l, sizes s) {
-    return halves(l, s, IR_BF16, true, false);
+    return halves(l, s, IR_BF16, true, false, true);
 }
 
 /* y[g] = x * w[g] for three matrices, each with a number of rows of its own: 0, up to 4, up to
@@ -512,6 +517,7 @@ static const struct {
     {"halves-f16", halves_f16},
     {"halves-bf16", halves_bf16},
     {"halves-copied", halves_copied},
+    {"halves-across", halves_across},
     {"halves-grouped", halves_grouped},
     {"random", random_kernel},
 };
@@ -954,6 +960,9 @@ static void check_shapes(test *t) {
         k = optimised(t, &l, halves_copied, (sizes){64, 64, 64}, &s);
         CHECK(t, count_op(k, IR_COPY_ASYNC, IR_WORKGROUP, 0) > 0);
         CHECK_INT(t, count_op(k, IR_COPY_COMMIT, 0, 0), 3);
+        CHECK_INT(t, count_op(k, IR_STORE, IR_WORKGROUP, 1), 0);
+        k = optimised(t, &l, halves_across, (sizes){64, 64, 61}, &s);
+        CHECK(t, count_op(k, IR_COPY_ASYNC, IR_WORKGROUP, 0) > 0);
         CHECK_INT(t, count_op(k, IR_STORE, IR_WORKGROUP, 1), 0);
         /* a product for each turn of a loop around; one factor copied, one computed: two places,
          * a barrier a turn */

@@ -120,6 +120,15 @@ static void build_memory(ir_builder *b) {
     ir_fragment_load(b, fa, one, s, zero, stride, false);
     ir_fragment_load(b, fb, zero, x, zero, stride, true);
     ir_fragment_mma(b, fc, zero, fa, one, fb, zero);
+    ir_emit(b, (ir_instruction){.op = IR_FRAGMENT_MULTIPLY,
+                                .n_in = 2,
+                                .space = IR_WORKGROUP,
+                                .array = s.array,
+                                .in = {zero, one, IR_NO_ID, IR_NO_ID},
+                                .imm = fc.array | 1 << 17 | 2 << 24});
+    ir_emit(b, (ir_instruction){.op = IR_FRAGMENT_WAIT,
+                                .in = {IR_NO_ID, IR_NO_ID, IR_NO_ID, IR_NO_ID},
+                                .imm = 1});
     ir_fragment_store(b, fc, zero, z, zero, stride, false);
     ir_get(b, r);
     ir_set(b, r, ir_number(b, IR_F16, 1, 0.1));
@@ -408,6 +417,7 @@ static const struct refusal {
     {"fragment_mma 2 0 4 %0 %0 %0\n", "different types"},
     {"fragment_mma 5 0 1 %0 %0 %0\n", "different shapes or kinds"},
     {"fragment_mma 2 0 1 %0 %0 %1\n", "operand 2 is f32"},
+    {"fragment_multiply 0 1 workgroup 0 %0 %0\n", "wants sums"},
     {"fragment_load 0 buffer 0 %0 %0 %0\n", "fragment's type"},
     {"fragment_load 2 register 0 %0 %0 %0\n", "needs a buffer or a workgroup array"},
     {"fragment_store 2 buffer 0 %0 %0 %0\n", "read only"},

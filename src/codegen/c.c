@@ -91,7 +91,9 @@ static kind kind_of(const codegen *g, const own *o, ir_id id, const bool *unifor
     const ir_instruction *i = &g->k->code[id];
     const ir_op op = (ir_op)i->op;
     const uint32_t flags = ir_op_of(op)->flags;
-    if (op == IR_UNIFORM_LOAD || op == IR_COPY_COMMIT || op == IR_COPY_WAIT) return GROUP;
+    if (op == IR_UNIFORM_LOAD || op == IR_COPY_COMMIT || op == IR_COPY_WAIT ||
+        op == IR_FRAGMENT_WAIT)
+        return GROUP;
     if ((flags & IR_TOGETHER) && op != IR_BARRIER) return CROSS;
     if (now == LANES) return LANE;
     if ((flags & IR_PURE) && op != IR_LOCAL && op != IR_SUBGROUP_LANE) {
@@ -227,7 +229,8 @@ static const char *gathered(codegen *g, ir_id id, uint32_t n) {
 static bool is_fragment(const ir_instruction *i) {
     const ir_form form = ir_op_of((ir_op)i->op)->form;
     return form == IR_FORM_FRAGMENT_FILL || form == IR_FORM_FRAGMENT_LOAD ||
-           form == IR_FORM_FRAGMENT_STORE || form == IR_FORM_FRAGMENT_MMA;
+           form == IR_FORM_FRAGMENT_STORE || form == IR_FORM_FRAGMENT_MMA ||
+           form == IR_FORM_FRAGMENT_MULTIPLY;
 }
 
 static void declare_arrays(codegen *g) {

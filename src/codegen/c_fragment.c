@@ -49,12 +49,51 @@ static void multiply(codegen *g, const ir_instruction *i, const char *const *in)
     codegen_close(g);
 }
 
+/* As fragment_multiply says, every place after the other. */
+static void multiply_memory(codegen *g, const ir_instruction *i, const char *const *in) {
+    static const char *const names[2] = {"a", "b"};
+    const char *lines[2] = {
+        codegen_print(g, "(at / %uu %% 4u * 16u + row)", (unsigned)g->k->subgroup_size), "column"};
+    const uint32_t number = i->imm & 0xffff;
+    const ir_fragment_decl *f = &g->k->fragments[number];
+    const char *value[2];
+    matrix(g, "c", number, "0u");
+    codegen_open(g, codegen_print(g, "for (u32 row = 0; row < %uu; row++) {", (unsigned)f->m));
+    codegen_open(g, codegen_print(g, "for (u32 column = 0; column < %uu; column++) {",
+                                  (unsigned)(f->n * f->count)));
+    codegen_line(g, "f32 sum = c[(column / %uu * %uu + row) * %uu + column %% %uu];",
+                 (unsigned)f->n, (unsigned)f->m, (unsigned)f->n, (unsigned)f->n);
+    codegen_open(g, codegen_print(g, "for (u32 at_k = 0; at_k < %uu; at_k++) {",
+                                  (unsigned)(i->imm >> 24) * 16));
+    for (uint32_t x = 0; x < 2; x++) {
+        const char *index = codegen_print(g, "%s_index", names[x]), *line = lines[x];
+        const ir_instruction one = {.op = IR_LOAD,
+                                    .type = (uint8_t)g->k->workgroups[i->array].type,
+                                    .width = 1,
+                                    .space = IR_WORKGROUP,
+                                    .array = i->array};
+        if (i->imm >> (16 + x) & 1)
+            codegen_line(g, "const u32 %s = %s + %s / 64u * %uu + 64u * at_k + %s %% 64u;", index,
+                         in[x], line, (unsigned)(i->imm >> 24) * 1024, line);
+        else codegen_line(g, "const u32 %s = %s + 64u * %s + at_k;", index, in[x], line);
+        g->language->load(g, &one, index, &value[x]);
+    }
+    codegen_line(g, "sum += (f32)%s * (f32)%s;", value[0], value[1]);
+    codegen_close(g);
+    codegen_line(g, "c[(column / %uu * %uu + row) * %uu + column %% %uu] = sum;", (unsigned)f->n,
+                 (unsigned)f->m, (unsigned)f->n, (unsigned)f->n);
+    codegen_close(g);
+    codegen_close(g);
+}
+
 void codegen_c_fragment(codegen *g, ir_id id, const char *const *in) {
     const ir_instruction *i = &g->k->code[id];
     codegen_open(g, codegen_print(g, "for (u32 at = 0; at < %uu; at += %uu) {",
                                   (unsigned)ir_lanes(g->k), (unsigned)g->k->subgroup_size));
     if (i->op == IR_FRAGMENT_MMA) {
         multiply(g, i, in);
+    } else if (i->op == IR_FRAGMENT_MULTIPLY) {
+        multiply_memory(g, i, in);
     } else {
         const bool fills = i->op == IR_FRAGMENT_FILL, transposed = !fills && i->imm >> 16;
         const uint32_t number = fills ? i->array : (uint32_t)i->imm & 0xffff;

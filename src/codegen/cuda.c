@@ -20,7 +20,7 @@ const char codegen_cuda_types[] =
     "#if defined(__FLT16_MANT_DIG__) && !defined(__CUDA_ARCH__)\n#define HAS_HALF 1\n#endif\n"
     "#ifdef __clang__\n#pragma clang fp contract(off)\n#endif\n"
     "#ifndef LAUNCH_BYTES\n"
-    "#define LAUNCH_BYTES(n) extern __shared__ __attribute__((aligned(16))) u8 launch_bytes[]\n"
+    "#define LAUNCH_BYTES(n) extern __shared__ __attribute__((aligned(1024))) u8 launch_bytes[]\n"
     "#endif\n";
 
 /* Workgroup memory that a text may declare itself. */
@@ -84,6 +84,11 @@ static bool fragment(codegen *g, ir_id id) {
     }
     if (i->op == IR_COPY_WAIT) {
         codegen_line(g, "copy_wait(%u);", (unsigned)i->imm);
+        if (codegen_cuda_multiplies(g->k)) codegen_line(g, "multiply_fence();");
+        return true;
+    }
+    if (i->op == IR_FRAGMENT_WAIT) {
+        codegen_line(g, "multiply_wait(%u);", (unsigned)i->imm);
         return true;
     }
     if (i->op != IR_COPY_ASYNC) return codegen_cuda_fragment(g, id);

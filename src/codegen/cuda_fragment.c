@@ -122,14 +122,15 @@ static void split_index(const codegen *g, ir_id index, ir_id *base, uint64_t *co
     else *constant = 0;
 }
 
-/* Two neighbouring fragments of b whose columns lie as rows of memory, one after the other: the
- * load `second` follows `first` with nothing between but values. One ldmatrix fetches both. */
+/* Two neighbouring fragments of b, whose columns (of halves: or rows) lie as rows of memory, one
+ * after the other: the load `second` follows `first` with nothing between but values. One ldmatrix
+ * fetches both. */
 static bool are_pair(const codegen *g, ir_id first, ir_id second) {
     const ir_instruction *a = &g->k->code[first], *b = &g->k->code[second];
     uint64_t place, next, stride, again, from, to;
     ir_id base, other;
     if (a->op != IR_FRAGMENT_LOAD || b->op != IR_FRAGMENT_LOAD || a->imm != b->imm ||
-        !(a->imm >> 16) || a->space != b->space || a->array != b->array)
+        a->space != b->space || a->array != b->array)
         return false;
     if (g->k->fragments[a->imm & 0xffff].role != IR_ROLE_B ||
         !codegen_constant(g, a->in[0], &place) || !codegen_constant(g, b->in[0], &next) ||
@@ -138,7 +139,7 @@ static bool are_pair(const codegen *g, ir_id first, ir_id second) {
         return false;
     split_index(g, a->in[1], &base, &from);
     split_index(g, b->in[1], &other, &to);
-    return base == other && to == from + 8 * stride;
+    return base == other && to == from + (a->imm >> 16 ? 8 * stride : 8);
 }
 
 /* The load before (step -1) or after (1) this one, with nothing between but values; id itself:
@@ -162,9 +163,10 @@ static bool load_matrix(codegen *g, ir_id id, const ir_fragment_decl *f, const s
     const char *row, *column; /* of the 16 bytes that this lane names */
     if (s->packed == 2 && are_pair(g, neighbour(g, id, -1), id)) return true; /* done */
     if (s->packed == 2 && are_pair(g, id, neighbour(g, id, 1))) {
-        row = codegen_print(g, "(lane >> 3u & 1u) * %uu", chunk),
-        column = "(lane & 7u) + (lane >> 4u & 1u) * 8u";
-        codegen_line(g, "load_matrix_4(&f%u[%s * 2u], &%s);", (unsigned)(i->imm & 0xffff), place,
+        row = transposed ? codegen_print(g, "(lane >> 3u & 1u) * %uu", chunk) : "lane & 15u";
+        column = transposed ? "(lane & 7u) + (lane >> 4u & 1u) * 8u" : "(lane >> 4u & 1u) * 8u";
+        codegen_line(g, "load_matrix_4%s(&f%u[%s * 2u], &%s);", turned ? "_turned" : "",
+                     (unsigned)(i->imm & 0xffff), place,
                      element_at(g, i, index_at(g, i, row, column)));
         return true;
     }
@@ -262,9 +264,70 @@ static bool multiply(codegen *g, const ir_instruction *i) {
     return true;
 }
 
+/* What wgmma wants to know of a factor in workgroup memory (PTX, "Matrix Descriptor"): where it
+ * is, in lines of 128 bytes whose pieces are swizzled, and how far in units of 16 bytes it is to
+ * the next 64 rows of a turned one, and to the next 8 lines. */
+static const char *described(codegen *g, const ir_instruction *i, uint32_t x) {
+    const bool turned = i->imm >> (16 + x) & 1;
+    return codegen_temporary(g, "u64",
+                             codegen_print(g, "matrix_at(&w%u[%s], %uu)", (unsigned)i->array,
+                                           codegen_index_of(g, i, x),
+                                           turned ? (unsigned)(i->imm >> 24) * 128 : 1));
+}
+
+/* wgmma m64nNk16 for each step of k: four subgroups together, of which each has 16 rows. */
+static void multiply_memory(codegen *g, const ir_instruction *i) {
+    const uint32_t number = i->imm & 0xffff, n_sum = 4 * g->k->fragments[number].count;
+    const char *type = g->k->workgroups[i->array].type == IR_F16 ? "f16" : "bf16";
+    const char *matrix[2] = {described(g, i, 0), described(g, i, 1)};
+    base_text text;
+    base_text_init(&text, g->arena->heap);
+    codegen_line(g, "multiply_begin();");
+    for (uint32_t step = 0; step < i->imm >> 24; step++) {
+        base_text_clear(&text);
+        base_text_print(&text,
+                        "asm volatile(\"{.reg .pred p; setp.ne.b32 p, 1, 0; "
+                        "wgmma.mma_async.sync.aligned.m64n%uk16.f32.%s.%s {",
+                        (unsigned)n_sum * 2, type, type);
+        for (uint32_t n = 0; n < n_sum; n++) base_text_print(&text, "%s%%%u", n ? ", " : "", n);
+        base_text_print(&text, "}, %%%u, %%%u, p, 1, 1, %u, %u;}\" : ", (unsigned)n_sum,
+                        (unsigned)n_sum + 1, (unsigned)(i->imm >> 16 & 1),
+                        (unsigned)(i->imm >> 17 & 1));
+        for (uint32_t n = 0; n < n_sum; n++)
+            base_text_print(&text, "%s\"+f\"(f%u[%u])", n ? ", " : "", (unsigned)number,
+                            (unsigned)n);
+        base_text_print(&text, " : ");
+        for (uint32_t x = 0; x < 2; x++) {
+            base_text_print(&text, "%s\"l\"(%s", x ? ", " : "", matrix[x]);
+            if (step) base_text_print(&text, " + %uu", step * (i->imm >> (16 + x) & 1 ? 128u : 2u));
+            base_text_print(&text, ")");
+        }
+        base_text_print(&text, ");");
+        if (!text.failed && text.data) codegen_line(g, "%s", text.data);
+    }
+    codegen_line(g, "multiply_commit();");
+    if (text.failed) codegen_no_memory(g);
+    base_text_fini(&text);
+}
+
+bool codegen_cuda_multiplies(const ir_kernel *k) {
+    for (uint32_t i = 0; i < k->n_code; i++)
+        if (k->code[i].op == IR_FRAGMENT_MULTIPLY) return true;
+    return false;
+}
+
 bool codegen_cuda_fragment(codegen *g, ir_id id) {
     const ir_instruction *i = &g->k->code[id];
     shape s;
+    if (i->op == IR_FRAGMENT_MULTIPLY) {
+        const ir_array_decl *a = &g->k->workgroups[i->array];
+        if (g->language->language != DEVICE_CUDA_C || g->k->subgroup_size != 32 ||
+            !g->desc->launch_bytes || a->swizzle_bits != 3 || a->swizzle_base != 3 ||
+            a->swizzle_shift != 3)
+            return false;
+        multiply_memory(g, i);
+        return true;
+    }
     if (i->op == IR_FRAGMENT_MMA) return multiply(g, i);
     if (i->op == IR_FRAGMENT_FILL) {
         fill(g, i);

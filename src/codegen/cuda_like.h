@@ -9,5 +9,6 @@ void codegen_cuda_kernel(codegen *g);
 /* CUDA alone: registers of all fragments; one fragment op, false: not this one. */
 void codegen_cuda_fragments(codegen *g);
 bool codegen_cuda_fragment(codegen *g, ir_id id);
+bool codegen_cuda_multiplies(const ir_kernel *k); /* has it a fragment_multiply? */
 
 #endif

@@ -300,6 +300,13 @@ const codegen_helper codegen_c_helpers[] = {
      "FN void copy_commit(void) {\n#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800\n    asm volatile(\"cp.async.commit_group;\" ::: \"memory\");\n#endif\n}\n"},
     {"copy_wait", CUDA,
      "#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800\n#define copy_wait(n) asm volatile(\"cp.async.wait_group %0;\" ::\"n\"(n) : \"memory\")\n#else\n#define copy_wait(n)\n#endif\n"},
+    {"matrix_at", CUDA,
+     "FN u64 matrix_at(const void *at, u32 beside) {\n"
+     "    return (u64)(((u32)__cvta_generic_to_shared(at) & 0x3ffffu) >> 4u) | (u64)beside << 16u | (u64)64u << 32u | (u64)1u << 62u;\n}\n"},
+    {"multiply_begin", CUDA, "#define multiply_begin() asm volatile(\"wgmma.fence.sync.aligned;\" ::: \"memory\")\n"},
+    {"multiply_commit", CUDA, "#define multiply_commit() asm volatile(\"wgmma.commit_group.sync.aligned;\" ::: \"memory\")\n"},
+    {"multiply_wait", CUDA, "#define multiply_wait(n) asm volatile(\"wgmma.wait_group.sync.aligned %0;\" ::\"n\"(n) : \"memory\")\n"},
+    {"multiply_fence", CUDA, "#define multiply_fence() asm volatile(\"fence.proxy.async.shared::cta;\" ::: \"memory\")\n"},
     {NULL, 0, NULL},
 };
 /* clang-format on */

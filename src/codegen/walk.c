@@ -34,7 +34,7 @@ void codegen_fail(codegen *g, ir_id id, const char *why) {
         type = (ir_type)g->k->code[i->in[0]].type;
     if (op->form == IR_FORM_FRAGMENT_FILL) type = g->k->fragments[i->array].type;
     if (op->form == IR_FORM_FRAGMENT_LOAD || op->form == IR_FORM_FRAGMENT_STORE ||
-        op->form == IR_FORM_FRAGMENT_MMA)
+        op->form == IR_FORM_FRAGMENT_MMA || op->form == IR_FORM_FRAGMENT_MULTIPLY)
         type = g->k->fragments[i->imm & 0xffff].type;
     g->status = base_fail_at(g->error, BERYL_UNSUPPORTED, id, "%s of %s in %s (kernel '%s'): %s",
                              op->name, ir_type_name(type), g->language->name, g->k->name, why);
@@ -493,6 +493,7 @@ void codegen_one(codegen *g, ir_id id) {
     case IR_FORM_FRAGMENT_LOAD:
     case IR_FORM_FRAGMENT_STORE:
     case IR_FORM_FRAGMENT_MMA:
+    case IR_FORM_FRAGMENT_MULTIPLY:
         if (!g->language->fragment || !g->language->fragment(g, id))
             codegen_fail(g, id, "the language has no matrix fragments");
         return;

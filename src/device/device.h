@@ -129,6 +129,7 @@ typedef struct device_caps { /* read from the device, or measured on it */
     bool permutes_bytes; /* any four of eight bytes in one instruction */
     /* DEVICE_FRAGMENT_BIT of each product that its matrix units take; 0: it has none */
     uint32_t fragments;
+    bool multiplies_memory; /* fragment_multiply, of F16 and BF16 (ir/ir_ops.h) */
     /* measured once, at open; a driver may choose another for another program. 0: none */
     uint32_t subgroup_size;
     uint32_t workgroup_bytes; /* workgroup memory */

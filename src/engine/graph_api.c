@@ -272,6 +272,17 @@ beryl_value beryl_graph_state(beryl_graph *g, const char *name, beryl_type type,
                                : graph_stored(g->g, &g->store, index);
 }
 
+/* The tensor that a run makes and whose bytes are the value's; 0: there is none. */
+static graph_value made_as(const graph *g, graph_value value) {
+    const graph_value of = graph_base_of(g, value);
+    const graph_tensor *t = graph_tensor_at(g, value), *made = graph_tensor_at(g, of);
+    if (made->role != ROLE_INTERMEDIATE) return 0;
+    bool same = of == value || (!t->offset && t->type == made->type && graph_is_contiguous(t) &&
+                                graph_element_bound(t) == graph_element_bound(made));
+    for (uint32_t i = 0; of != value && i < t->rank; i++) same = same && !t->dim[i].extent;
+    return same ? of : 0;
+}
+
 void beryl_graph_output(beryl_graph *g, beryl_value value, const char *name) {
     if (!graph_api_may_build(g)) return;
     if (g->n_output == OUTPUT_MAX) {
@@ -280,9 +291,8 @@ void beryl_graph_output(beryl_graph *g, beryl_value value, const char *name) {
     }
     const char *kept = keep_name(g, name);
     if (!kept) return;
-    const graph_tensor *t = graph_tensor_at(g->g, value);
-    const bool made = t->role == ROLE_INTERMEDIATE && !t->base; /* what else there is is copied */
-    const graph_value fetched = !value || made ? value : graph_copy(g->g, value);
+    graph_value fetched = value ? made_as(g->g, value) : 0;
+    if (value && !fetched) fetched = graph_copy(g->g, value);
     graph_output(g->g, fetched, kept);
     if (g->g->error.code != BERYL_OK) return;
     g->outputs[g->n_output] = value;

@@ -127,6 +127,12 @@ static void add(count *c, uint32_t id, double times) {
         const ir_fragment_decl *f = &c->k->fragments[i->imm & 0xffff];
         c->fragment_flop += 2.0 * f->m * f->n * f->k * times * ir_lanes(c->k) / c->k->subgroup_size;
         c->chain += 4 * times;
+    } else if (form == IR_FORM_FRAGMENT_MULTIPLY) {
+        const ir_fragment_decl *f = &c->k->fragments[i->imm & 0xffff];
+        const double flop = 2.0 * f->m * f->n * f->k * f->count * (double)(i->imm >> 24);
+        c->fragment_flop +=
+            flop * times * ir_lanes(c->k) / c->k->subgroup_size / 2; /* as fast again */
+        c->chain += 4 * times;
     } else if (form == IR_FORM_FRAGMENT_LOAD || form == IR_FORM_FRAGMENT_STORE) {
         const ir_fragment_decl *f = &c->k->fragments[i->imm & 0xffff];
         c->shared_cycles += 16.0 * f->k * ir_type_bytes(f->type) / 4 / c->k->subgroup_size * times;

@@ -458,12 +458,51 @@ static void fragment_mma(machine *m, uint32_t s) {
         }
 }
 
+/* Every place at once, of factors in workgroup memory; it is done when it begins. */
+static void fragment_multiply(machine *m, uint32_t s) {
+    const ir_instruction *i = at(m);
+    const uint32_t number = i->imm & 0xffff, size = m->k->subgroup_size,
+                   depth = (uint32_t)(i->imm >> 24) * 16;
+    const ir_fragment_decl *f = &m->k->fragments[number];
+    const ir_type type = m->k->workgroups[i->array].type;
+    area p = area_of(m, IR_WORKGROUP, i->array);
+    for (m->lane = s / 4 * 4 * size; m->lane < (s + 1) * size; m->lane++)
+        if (operand(m, 0, m->lane) != operand(m, 0, s * size) ||
+            operand(m, 1, m->lane) != operand(m, 1, s * size))
+            fail(m, "an index differs in four subgroups");
+    m->lane = s * size;
+    for (uint32_t e = 0; e < f->count * f->m * f->n && !m->status; e++) {
+        const uint32_t j = e / (f->m * f->n), row = s % 4 * 16 + e / f->n % f->m,
+                       column = j * f->n + e % f->n;
+        double total = 0;
+        if (!m->filled[number][s * f->count + j])
+            fail(m, "reads fragment %u, which is undefined", number);
+        for (uint32_t k = 0; k < depth; k++) {
+            double product = 1;
+            for (uint32_t x = 0; x < 2; x++) {
+                const uint32_t line = x ? column : row;
+                const uint64_t where =
+                    operand(m, x, m->lane) + (i->imm >> (16 + x) & 1
+                                                  ? line / 64 * 64 * depth + 64 * k + line % 64
+                                                  : 64 * line + k);
+                if (m->status || !inside(m, &p, where, 1)) return;
+                product *= ir_to_double(type, get(m, &p, where, false));
+            }
+            total += product;
+        }
+        uint64_t *sum = m->fragments[number] + (uint64_t)s * f->count * f->m * f->n + e;
+        *sum = ir_from_double(f->type, total + ir_to_double(f->type, *sum));
+    }
+}
+
 static void run_fragment(machine *m) {
     const ir_instruction *i = at(m);
     uint32_t size = m->k->subgroup_size;
     for (uint32_t s = 0; s < m->lanes / size && !m->status; s++) {
         if (i->op == IR_FRAGMENT_MMA) {
             fragment_mma(m, s);
+        } else if (i->op == IR_FRAGMENT_MULTIPLY) {
+            fragment_multiply(m, s);
         } else if (i->op == IR_FRAGMENT_FILL) {
             const ir_fragment_decl *f = &m->k->fragments[i->array];
             uint64_t *elements = fragment_at(m, i->array, 0, s, false);
@@ -619,9 +658,12 @@ static void run_plain(machine *m, const ir_op_info *info) {
     case IR_FORM_FRAGMENT_FILL:
     case IR_FORM_FRAGMENT_LOAD:
     case IR_FORM_FRAGMENT_STORE:
+    case IR_FORM_FRAGMENT_MULTIPLY:
     case IR_FORM_FRAGMENT_MMA: run_fragment(m); break;
     case IR_FORM_COPY_ASYNC: run_copy(m); break;
-    case IR_FORM_COUNT: run_copy_wait(m); break;
+    case IR_FORM_COUNT:
+        if (at(m)->op == IR_COPY_WAIT) run_copy_wait(m);
+        break;
     case IR_FORM_BARE:
         if (info->flags & IR_BARS) new_interval(m);
         else

@@ -132,6 +132,9 @@ typedef enum ir_form {
     IR_FORM_FRAGMENT_LOAD,
     IR_FORM_FRAGMENT_STORE, /* as FRAGMENT_LOAD */
     IR_FORM_FRAGMENT_MMA,   /* imm: c | a << 16 | b << 32, fragments; places in c, a, b */
+    /* imm: c | a turned << 16 | b turned << 17 | steps << 24; workgroup, array; index of a, of b
+     * (u32) */
+    IR_FORM_FRAGMENT_MULTIPLY,
     /* array: workgroup array; imm: buffer | bytes << 16; index there, index in the buffer, bool or
      * none. Both arrays have one type; both indices are multiples of the bytes */
     IR_FORM_COPY_ASYNC,

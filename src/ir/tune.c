@@ -62,7 +62,7 @@ static void to_numbers(const ir_schedule *s, uint32_t *numbers) {
     numbers[NUMBERS - 4] = s->subgroup;
     numbers[NUMBERS - 3] = s->vector;
     numbers[NUMBERS - 2] = s->workgroup_bytes;
-    numbers[NUMBERS - 1] = s->fragments;
+    numbers[NUMBERS - 1] = s->fragments | (uint32_t)s->direct << 1;
 }
 
 static bool from_numbers(const uint32_t *numbers, ir_schedule *s) {
@@ -86,6 +86,7 @@ static bool from_numbers(const uint32_t *numbers, ir_schedule *s) {
     s->vector = numbers[NUMBERS - 3];
     s->workgroup_bytes = numbers[NUMBERS - 2];
     s->fragments = numbers[NUMBERS - 1] & 1;
+    s->direct = numbers[NUMBERS - 1] >> 1 & 1;
     return s->subgroup <= 256 && s->vector <= 16 && s->workgroup_bytes <= IR_WORKGROUP_BYTES_MAX;
 }
 

@@ -301,6 +301,15 @@ static beryl_status check_fragments(const checker *c, ir_form form) {
         return want_all(c, IR_U32S, 1);
     }
     beryl_status status = check_place(c, form == IR_FORM_FRAGMENT_STORE, &type);
+    if (form == IR_FORM_FRAGMENT_MULTIPLY) {
+        if (status) return status;
+        if (f[0]->role != IR_ROLE_C || f[0]->m != 16 || f[0]->n != 8 || f[0]->k != 16 ||
+            f[0]->type != IR_F32 || (type != IR_F16 && type != IR_BF16))
+            return wrong(c, "wants sums of 16 x 8 of F32, and factors of F16 or BF16");
+        if (i->space != IR_WORKGROUP || i->imm >> 32 || i->imm >> 18 & 63 || !(i->imm >> 24))
+            return wrong(c, "needs a workgroup array and a number of steps");
+        return want_all(c, IR_U32S, 1);
+    }
     if (!status) status = want(c, 0, IR_U32S, 1);
     if (!status) status = want_index(c, 1);
     if (!status) status = want(c, 2, IR_U32S, 1);
@@ -374,7 +383,7 @@ static beryl_status check_unused(const checker *c, ir_form form) {
     const ir_instruction *i = &c->k->code[c->id];
     bool memory = form == IR_FORM_LOAD || form == IR_FORM_STORE || form == IR_FORM_ATOMIC ||
                   form == IR_FORM_FRAGMENT_LOAD || form == IR_FORM_FRAGMENT_STORE ||
-                  form == IR_FORM_COPY_ASYNC;
+                  form == IR_FORM_FRAGMENT_MULTIPLY || form == IR_FORM_COPY_ASYNC;
     bool array = memory || form == IR_FORM_PARAM || form == IR_FORM_FRAGMENT_FILL;
     bool imm = form == IR_FORM_CONST || form == IR_FORM_AXIS || form == IR_FORM_EXTRACT ||
                form == IR_FORM_SWIZZLE || form == IR_FORM_LANE || form == IR_FORM_COUNT ||
@@ -436,6 +445,7 @@ static beryl_status check_form(const checker *c, const ir_op_info *info) {
     case IR_FORM_FRAGMENT_FILL:
     case IR_FORM_FRAGMENT_LOAD:
     case IR_FORM_FRAGMENT_STORE:
+    case IR_FORM_FRAGMENT_MULTIPLY:
     case IR_FORM_FRAGMENT_MMA: return check_fragments(c, info->form);
     case IR_FORM_COPY_ASYNC: return check_copy(c);
     case IR_FORM_COUNT: return i->imm < 256 ? BERYL_OK : wrong(c, "counts beyond 255");

@@ -270,6 +270,8 @@ static const char *facts(const cuda_driver *driver, int id, device_caps *caps, c
     caps->dot_i8 = number >= 61;
     caps->permutes_bytes = true;
     caps->fragments = number >= 80 ? DEVICE_FRAGMENT_ALL : 0;
+    caps->multiplies_memory =
+        number == 90 && driver->compiler_major >= 12 && known_chip(driver, number) == number;
     snprintf(caps->driver, sizeof caps->driver, "CUDA %d.%d, NVRTC %d.%d, sm_%d",
              driver->version / 1000, driver->version % 1000 / 10, driver->compiler_major,
              driver->compiler_minor, number);
@@ -284,7 +286,10 @@ static uint32_t options(const cuda_driver *driver, const char *chip, char room[5
                         const char *list[CUDA_OPTION_MAX], bool *ptx) {
     int want = atoi(chip), best = known_chip(driver, want);
     *ptx = best != want;
-    snprintf(room, 512, "--gpu-architecture=%s_%d", *ptx ? "compute" : "sm", best);
+    /* The instructions of chip 90 alone, not of its successors, have a name of their own. */
+    const bool own = best == 90 && !*ptx && driver->compiler_major >= 12;
+    snprintf(room, 512, "--gpu-architecture=%s_%d%s", *ptx ? "compute" : "sm", best,
+             own ? "a" : "");
     list[0] = room;
     list[1] = "--std=c++17";
     list[2] = "--fmad=false"; /* the text says where it wants them */

@@ -47,7 +47,8 @@ static void follow(life *l, uint32_t i) {
     }
     if (at->op == IR_LOOP || at->op == IR_IF) wake(l, l->e->close[i]);
     ir_form form = ir_op_of((ir_op)at->op)->form;
-    bool reads = form == IR_FORM_LOAD || form == IR_FORM_FRAGMENT_LOAD || form == IR_FORM_ATOMIC;
+    bool reads = form == IR_FORM_LOAD || form == IR_FORM_FRAGMENT_LOAD || form == IR_FORM_ATOMIC ||
+                 form == IR_FORM_FRAGMENT_MULTIPLY;
     if (reads && at->space != IR_BUFFER) wake_stores(l, at->space, at->array);
 }
 
@@ -100,7 +101,8 @@ static void renumber(pass_edit *e, uint8_t space, ir_array_decl *arrays, uint32_
     for (uint32_t i = 0; i < e->out.n_code; i++) {
         ir_form form = ir_op_of((ir_op)e->code[i].op)->form;
         bool names = form == IR_FORM_LOAD || form == IR_FORM_STORE || form == IR_FORM_ATOMIC ||
-                     form == IR_FORM_FRAGMENT_LOAD || form == IR_FORM_FRAGMENT_STORE;
+                     form == IR_FORM_FRAGMENT_LOAD || form == IR_FORM_FRAGMENT_STORE ||
+                     form == IR_FORM_FRAGMENT_MULTIPLY;
         if (names && e->code[i].space == space) e->code[i].array = number[e->code[i].array];
     }
 }

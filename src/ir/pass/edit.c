@@ -378,6 +378,34 @@ uint64_t pass_multiple(const pass_edit *e, const ir_instruction *code, ir_id id)
     return multiple_at(e, code, id, 12);
 }
 
+/* Depends the value on the loop's index? Of a long way there: yes. */
+static bool depends(const ir_instruction *code, ir_id id, ir_id loop, uint32_t depth) {
+    if (id <= loop || !depth) return id >= loop;
+    for (uint32_t a = 0; a < code[id].n_in; a++)
+        if (code[id].in[a] != IR_NO_ID && depends(code, code[id].in[a], loop, depth - 1))
+            return true;
+    return false;
+}
+
+uint64_t pass_multiple_beside(const pass_edit *e, ir_id id, ir_id loop) {
+    enum { DEPTH = 8 };
+    const ir_instruction *code = e->in->code, *at = &code[id];
+    if (id == loop) return UINT64_C(1) << 32;
+    if (id < loop || (at->op != IR_ADD && at->op != IR_FMA)) return 0;
+    for (uint32_t a = at->op == IR_ADD ? 0 : 2; a < at->n_in; a++) {
+        const uint64_t rest = pass_multiple_beside(e, at->in[a], loop);
+        uint64_t other = 1;
+        bool fits = rest;
+        for (uint32_t x = 0; x < at->n_in && fits; x++) {
+            if (x == a) continue;
+            fits = !depends(code, at->in[x], loop, DEPTH);
+            other *= even_part(pass_multiple(e, code, at->in[x]));
+        }
+        if (fits) return common(even_part(rest), other);
+    }
+    return 0;
+}
+
 bool pass_count_multiple(const pass_edit *e, const ir_instruction *code, ir_id from, ir_id to,
                          uint32_t n) {
     uint32_t first, last;

@@ -23,7 +23,17 @@
 
 #include <string.h>
 
-enum { ROWS = 16, COLUMNS = 8, DEPTH = 16, PAD = 8, PIECE = 8, SLICE_MAX = 400, OUTER_AXIS = 2 };
+enum {
+    ROWS = 16,
+    COLUMNS = 8,
+    DEPTH = 16,
+    PAD = 8,
+    PIECE = 8,
+    SLICE_MAX = 400,
+    OUTER_AXIS = 2,
+    LINE = 64 /* elements of a line of 128 bytes */,
+    WARPS = 4 /* subgroups of one direct product */
+};
 
 typedef struct side {
     ir_id value;          /* f16 or bf16, inside the reduction */
@@ -32,6 +42,7 @@ typedef struct side {
     uint32_t unit, size;  /* rows of a fragment, of the tile */
     uint32_t axis;        /* of the groups */
     bool copied;          /* by asynchronous copies; else loaded, perhaps computed, and stored */
+    bool across;          /* neighbours in memory differ in the row, not in k: tiles lie so too */
     /* held: a lane's part of the next tile, until the one in use is done with */
     ir_memory memory, held;
     ir_id first; /* new: where the tile begins */
@@ -47,6 +58,7 @@ typedef struct product {
     side a, b;
     uint32_t depth, subgroup;
     uint32_t slots; /* tiles of each factor in workgroup memory */
+    bool direct;    /* products straight from there */
     uint32_t strip; /* fragments of c that leave at a time */
     uint16_t array; /* register array of the sum */
     ir_type type;   /* of a and b */
@@ -167,29 +179,47 @@ static uint32_t strip_stride(const product *p) {
     return p->strip * COLUMNS + PAD;
 }
 
-static uint64_t tile_bytes(const product *p) {
-    uint64_t rows = (uint64_t)p->a.size + p->b.size;
-    uint64_t strip = (uint64_t)p->a.warps * p->b.warps * ROWS * strip_stride(p);
-    return p->slots * rows * (p->depth + PAD) * 2 + strip * 4;
+/* A tile's elements from one of its lines to the next, and all of them. Lines are rows of the
+ * factor, or, of one that lies across, turns of k; where products are direct, of LINE elements:
+ * what is longer lies in panels of so many one after the other. */
+static uint32_t line_stride(const product *p, const side *s) {
+    return p->direct ? LINE : (s->across ? s->size : p->depth) + PAD;
 }
 
-/* Its rows are whole 16-byte pieces of memory: the value is a load at (something even) + k. */
-static bool is_copied(const product *p, const side *s) {
+static uint32_t tile_size(const product *p, const side *s) {
+    if (p->direct) return s->size * p->depth;
+    return (s->across ? p->depth : s->size) * line_stride(p, s);
+}
+
+static uint64_t tile_bytes(const product *p) {
+    uint64_t strip = (uint64_t)p->a.warps * p->b.warps * ROWS * strip_stride(p);
+    return (uint64_t)p->slots * (tile_size(p, &p->a) + tile_size(p, &p->b)) * 2 + strip * 4;
+}
+
+/* How it lies in memory, and whether its tiles are whole pieces of 16 bytes. */
+static void look_at_memory(const product *p, side *s) {
     const pass_edit *e = p->e;
-    const ir_instruction *load = pass_at(e, s->value), *index = pass_at(e, load->in[0]);
-    const ir_instruction *k_loop = pass_at(e, p->k);
-    if (load->op != IR_LOAD ||
-        !pass_count_multiple(e, e->in->code, k_loop->in[0], k_loop->in[1], p->depth))
-        return false;
-    uint64_t rest = 1;
-    if (index->op == IR_ADD && (index->in[0] == p->k || index->in[1] == p->k))
-        rest = pass_multiple(e, e->in->code, index->in[index->in[0] == p->k]);
-    else if (index->op == IR_FMA && index->in[2] == p->k)
-        rest = (pass_multiple(e, e->in->code, index->in[0]) % PIECE == 0 ||
-                pass_multiple(e, e->in->code, index->in[1]) % PIECE == 0)
-                   ? PIECE
-                   : 1;
-    return rest % PIECE == 0;
+    const ir_instruction *load = pass_at(e, s->value), *row = pass_at(e, s->loop),
+                         *k = pass_at(e, p->k);
+    s->across = s->copied = false;
+    if (load->op != IR_LOAD) return;
+    const uint64_t along = pass_multiple_beside(e, load->in[0], p->k),
+                   across = along ? 0 : pass_multiple_beside(e, load->in[0], s->loop);
+    s->across = across;
+    const ir_instruction *line = across ? row : k; /* along which pieces lie */
+    s->copied = (along | across) % PIECE == 0 && (along | across) &&
+                pass_count_multiple(e, e->in->code, line->in[0], line->in[1], PIECE);
+}
+
+/* Whether there is room, perhaps for fewer results or tiles at a time. */
+static bool fits(product *p) {
+    const uint64_t limit =
+        p->e->schedule->workgroup_bytes ? p->e->schedule->workgroup_bytes : 16384;
+    p->strip = p->b.each;
+    while (p->strip % 2 == 0 && tile_bytes(p) > limit) p->strip /= 2;
+    if (tile_bytes(p) > limit && !(p->a.copied && p->b.copied)) p->slots = 1;
+    return (uint64_t)p->subgroup * p->a.warps * p->b.warps <= IR_LANES_MAX && p->a.each <= 16 &&
+           (p->direct || p->b.each <= 16) && tile_bytes(p) <= limit;
 }
 
 static bool find(product *p) {
@@ -222,16 +252,21 @@ static bool find(product *p) {
     size_side(&p->b, &s->dims[ir_mark_of(pass_at(e, p->n)).dim], COLUMNS, 0);
     const ir_schedule_dim *along = &s->dims[ir_mark_of(pass_at(e, p->k)).dim];
     p->depth = along->stage < DEPTH ? DEPTH : along->stage / DEPTH * DEPTH;
-    p->a.copied = is_copied(p, &p->a), p->b.copied = is_copied(p, &p->b);
+    look_at_memory(p, &p->a), look_at_memory(p, &p->b);
     p->slots = along->unroll > 1 && along->unroll <= 8 ? along->unroll : 1;
     if (p->slots > 2 && !(p->a.copied && p->b.copied)) p->slots = 2;
     p->subgroup = s->subgroup;
-    uint64_t limit = s->workgroup_bytes ? s->workgroup_bytes : 16384;
-    p->strip = p->b.each;
-    while (p->strip % 2 == 0 && tile_bytes(p) > limit) p->strip /= 2;
-    if (tile_bytes(p) > limit && !(p->a.copied && p->b.copied)) p->slots = 1;
-    return (uint64_t)p->subgroup * p->a.warps * p->b.warps <= IR_LANES_MAX && p->a.each <= 16 &&
-           p->b.each <= 16 && tile_bytes(p) <= limit;
+    p->direct = false;
+    if (s->direct && p->a.each == 1 && p->b.warps == 1 && p->a.warps % WARPS == 0) {
+        p->direct = p->slots > 2 && p->b.each <= 32 && p->depth == LINE &&
+                    !(p->a.across && p->a.size % LINE) && !(p->b.across && p->b.size % LINE);
+        if (p->direct && fits(p)) return true;
+        if (p->b.each % WARPS) return false; /* the same tile, in blocks of each subgroup */
+        p->direct = false;
+        p->a.warps /= WARPS, p->a.each = WARPS;
+        p->b.warps = WARPS, p->b.each /= WARPS;
+    }
+    return fits(p);
 }
 
 /* ---- pushing --------------------------------------------------------------------------------- */
@@ -316,24 +351,51 @@ static ir_id value_of(product *p, side *s, ir_id index, ir_id outer, ir_id kk) {
                             .in = {inside, value, pass_bits(e, p->type, 1, 0), IR_NO_ID}});
 }
 
+/* Where an element of the tile in a slot is. */
+static ir_id place_of(product *p, const side *s, ir_id slot, ir_id row, ir_id kk) {
+    pass_edit *e = p->e;
+    const ir_id line = s->across ? kk : row, in_line = s->across ? row : kk;
+    if (p->direct) {
+        const ir_id line_at = add(e,
+                                  times(e, pass_binary(e, IR_DIV, in_line, pass_u32(e, LINE)),
+                                        tile_size(p, s) / (s->across ? s->size : LINE) * LINE),
+                                  times(e, line, LINE)),
+                    tile = add(e, times(e, slot, tile_size(p, &p->a) + tile_size(p, &p->b)),
+                               pass_u32(e, s == &p->b ? tile_size(p, &p->a) : 0));
+        return add(e, add(e, tile, line_at), pass_binary(e, IR_MOD, in_line, pass_u32(e, LINE)));
+    }
+    return add(e, times(e, slot, tile_size(p, s)),
+               add(e, times(e, line, line_stride(p, s)), in_line));
+}
+
+/* Row and k of piece `part` of a tile, of `wide` neighbours in memory. */
+static void piece_of(product *p, const side *s, ir_id part, uint32_t wide, ir_id *row, ir_id *kk) {
+    pass_edit *e = p->e;
+    const ir_id each = pass_u32(e, (s->across ? s->size : p->depth) / wide),
+                line = pass_binary(e, IR_DIV, part, each),
+                in_line = times(e, pass_binary(e, IR_MOD, part, each), wide);
+    *row = s->across ? in_line : line, *kk = s->across ? line : in_line;
+}
+
 /* All lanes bring rows [first, first + size) at k = outer .. of one factor, or half of that way
- * with registers in between. Tile: [slots, size, depth + PAD] */
+ * with registers in between. Tile: [slots, size, depth + PAD], or across [slots, depth, size + PAD]
+ */
 static void fill(product *p, side *s, way along, ir_id slot, ir_id outer) {
     pass_edit *e = p->e;
     const uint32_t lanes = p->subgroup * p->a.warps * p->b.warps, wide = width_of(p, s),
                    turns = turns_of(p, s);
-    const uint32_t parts = s->size * p->depth / wide, across = p->depth / wide;
+    const uint32_t parts = s->size * p->depth / wide;
     ir_id turn = block_loop(p, turns), part = add(e, times(e, turn, lanes), pass_lane_number(e));
     if (parts % lanes) pass_if(e, pass_binary(e, IR_LT, part, pass_u32(e, parts)));
-    ir_id row = pass_binary(e, IR_DIV, part, pass_u32(e, across)), one = block_loop(p, wide);
-    ir_id kk = add(e, times(e, pass_binary(e, IR_MOD, part, pass_u32(e, across)), wide), one),
-          held = add(e, times(e, turn, wide), one);
+    ir_id row, kk;
+    piece_of(p, s, part, wide, &row, &kk);
+    ir_id one = block_loop(p, wide), held = add(e, times(e, turn, wide), one);
+    if (s->across) row = add(e, row, one);
+    else kk = add(e, kk, one);
     ir_id value = along == FROM_REGISTERS ? pass_load(e, p->type, 1, s->held, held)
                                           : value_of(p, s, add(e, s->first, row), outer, kk);
-    ir_id place = add(e, times(e, slot, s->size * (p->depth + PAD)),
-                      add(e, times(e, row, p->depth + PAD), kk));
     if (along == TO_REGISTERS) pass_store(e, s->held, held, value);
-    else pass_store(e, s->memory, place, value);
+    else pass_store(e, s->memory, place_of(p, s, slot, row, kk), value);
     block_end(p, wide);
     if (parts % lanes) pass_close(e);
     block_end(p, turns);
@@ -344,25 +406,27 @@ static void fill(product *p, side *s, way along, ir_id slot, ir_id outer) {
 static void copy_tile(product *p, side *s, ir_id slot, ir_id outer, ir_id inside, uint32_t which,
                       uint32_t of) {
     pass_edit *e = p->e;
-    const ir_instruction *row_loop = pass_at(e, s->loop), *load = pass_at(e, s->value);
-    uint32_t lanes = p->subgroup * p->a.warps * p->b.warps, across = p->depth / PIECE,
-             parts = s->size * across;
+    const ir_instruction *row_loop = pass_at(e, s->loop), *k_loop = pass_at(e, p->k),
+                         *load = pass_at(e, s->value);
+    uint32_t lanes = p->subgroup * p->a.warps * p->b.warps, parts = s->size * p->depth / PIECE;
     uint32_t turns = (parts + lanes - 1) / lanes, first = turns * which / of,
              last = turns * (which + 1) / of;
     if (first == last) return;
     ir_id turn = add(e, block_loop(p, last - first), pass_u32(e, first));
     ir_id part = add(e, times(e, turn, lanes), pass_lane_number(e));
     if (parts % lanes) pass_if(e, pass_binary(e, IR_LT, part, pass_u32(e, parts)));
-    ir_id row = pass_binary(e, IR_DIV, part, pass_u32(e, across));
-    ir_id kk = times(e, pass_binary(e, IR_MOD, part, pass_u32(e, across)), PIECE),
-          index = add(e, s->first, row);
+    ir_id row, kk;
+    piece_of(p, s, part, PIECE, &row, &kk);
+    ir_id index = add(e, s->first, row), k = add(e, outer, kk);
     if (!pass_count_multiple(e, e->in->code, row_loop->in[0], row_loop->in[1], s->size))
-        index = pass_binary(e, IR_MIN, index,
-                            pass_binary(e, IR_SUB, bound(p, s->loop), pass_u32(e, 1)));
+        index = pass_binary(
+            e, IR_MIN, index,
+            pass_binary(e, IR_SUB, bound(p, s->loop), pass_u32(e, s->across ? PIECE : 1)));
+    if (!pass_count_multiple(e, e->in->code, k_loop->in[0], k_loop->in[1], p->depth))
+        inside = pass_binary(e, IR_LT, k, bound(p, p->k));
     p->stamp++;
-    ir_id from = clone(p, load->in[0], index, s->loop, add(e, outer, kk));
-    ir_id to = add(e, times(e, slot, s->size * (p->depth + PAD)),
-                   add(e, times(e, row, p->depth + PAD), kk));
+    ir_id from = clone(p, load->in[0], index, s->loop, k);
+    ir_id to = place_of(p, s, slot, row, kk);
     pass_push(e, (ir_instruction){.op = IR_COPY_ASYNC,
                                   .n_in = 3,
                                   .space = IR_WORKGROUP,
@@ -381,8 +445,8 @@ static void copy_both(product *p, ir_id slot, ir_id outer, uint32_t which, uint3
     if (which + 1 == of) plain(e, IR_COPY_COMMIT);
 }
 
-static void copy_wait(product *p, uint32_t under_way) {
-    pass_push(p->e, (ir_instruction){.op = IR_COPY_WAIT,
+static void count(product *p, ir_op op, uint32_t under_way) {
+    pass_push(p->e, (ir_instruction){.op = (uint8_t)op,
                                      .in = {IR_NO_ID, IR_NO_ID, IR_NO_ID, IR_NO_ID},
                                      .imm = under_way});
 }
@@ -402,18 +466,15 @@ static void fragment_memory(product *p, ir_op op, uint16_t fragment, ir_memory m
 /* One step of DEPTH, which begins at `step` in the tile. */
 static void multiply(product *p, ir_id warp_m, ir_id warp_n, ir_id slot, ir_id step) {
     pass_edit *e = p->e;
-    uint32_t stride = p->depth + PAD;
-    ir_id a_start = times(e, slot, p->a.size * stride),
-          b_start = times(e, slot, p->b.size * stride);
     ir_id i = block_loop(p, p->a.each);
     ir_id row = times(e, add(e, times(e, warp_m, p->a.each), i), ROWS);
     fragment_memory(p, IR_FRAGMENT_LOAD, p->fragments[1], p->a.memory, i,
-                    add(e, a_start, add(e, times(e, row, stride), step)), stride, false);
+                    place_of(p, &p->a, slot, row, step), line_stride(p, &p->a), p->a.across);
     block_end(p, p->a.each);
     ir_id j = block_loop(p, p->b.each);
     ir_id column = times(e, add(e, times(e, warp_n, p->b.each), j), COLUMNS);
     fragment_memory(p, IR_FRAGMENT_LOAD, p->fragments[2], p->b.memory, j,
-                    add(e, b_start, add(e, times(e, column, stride), step)), stride, true);
+                    place_of(p, &p->b, slot, column, step), line_stride(p, &p->b), !p->b.across);
     block_end(p, p->b.each);
     i = block_loop(p, p->a.each);
     j = block_loop(p, p->b.each);
@@ -424,6 +485,22 @@ static void multiply(product *p, ir_id warp_m, ir_id warp_n, ir_id slot, ir_id s
                                          (uint64_t)p->fragments[2] << 32});
     block_end(p, p->b.each);
     block_end(p, p->a.each);
+}
+
+/* A whole tile, straight from its slot; it is under way afterwards. */
+static void multiply_direct(product *p, ir_id warp, ir_id slot) {
+    pass_edit *e = p->e;
+    const ir_id zero = pass_u32(e, 0);
+    const ir_id first = times(e, pass_binary(e, IR_DIV, warp, pass_u32(e, WARPS)), WARPS * ROWS);
+    pass_push(e, (ir_instruction){.op = IR_FRAGMENT_MULTIPLY,
+                                  .n_in = 2,
+                                  .space = IR_WORKGROUP,
+                                  .array = p->a.memory.array,
+                                  .in = {place_of(p, &p->a, slot, first, zero),
+                                         place_of(p, &p->b, slot, zero, zero), IR_NO_ID, IR_NO_ID},
+                                  .imm = p->fragments[0] | (uint64_t)p->a.across << 16 |
+                                         (uint64_t)p->b.across << 17 |
+                                         (uint64_t)(p->depth / DEPTH) << 24});
 }
 
 /* The body of m and n once more, for one element, with the sum in the reduction's place. */
@@ -562,7 +639,7 @@ static void by_turns(product *p, ir_id warp_m, ir_id warp_n) {
           turn = pass_binary(e, IR_DIV, outer, depth);
     ir_id slot = pass_binary(e, IR_AND, turn, one),
           other = pass_binary(e, IR_AND, add(e, turn, one), one), next = add(e, outer, depth);
-    if (p->a.copied || p->b.copied) copy_wait(p, 0);
+    if (p->a.copied || p->b.copied) count(p, IR_COPY_WAIT, 0);
     plain(e, IR_BARRIER);
     if (pass_count_multiple(e, e->in->code, k_loop->in[0], k_loop->in[1], p->depth))
         next = pass_binary(e, IR_MIN, next, pass_binary(e, IR_SUB, to, depth));
@@ -572,7 +649,7 @@ static void by_turns(product *p, ir_id warp_m, ir_id warp_n) {
     for (uint32_t i = 0; i < 2; i++)
         if (!sides[i]->copied) fill(p, sides[i], FROM_REGISTERS, other, next);
     pass_close(e);
-    if (p->a.copied || p->b.copied) copy_wait(p, 0);
+    if (p->a.copied || p->b.copied) count(p, IR_COPY_WAIT, 0);
     plain(e, IR_BARRIER);
 }
 
@@ -588,7 +665,7 @@ static void by_copies(product *p, ir_id warp_m, ir_id warp_n) {
     ir_id outer = pass_loop(e, pass_u32(e, 0), bound(p, p->k), pass_u32(e, p->depth), 0);
     ir_id turn = pass_binary(e, IR_DIV, outer, pass_u32(e, p->depth)),
           slots = pass_u32(e, p->slots);
-    copy_wait(p, ahead - 1);
+    count(p, IR_COPY_WAIT, ahead - 1);
     plain(e, IR_BARRIER);
     ir_id next = pass_binary(e, IR_MOD, add(e, turn, pass_u32(e, ahead)), slots);
     ir_id then = add(e, outer, pass_u32(e, ahead * p->depth)),
@@ -598,7 +675,29 @@ static void by_copies(product *p, ir_id warp_m, ir_id warp_n) {
         copy_both(p, next, then, s, steps);
     }
     pass_close(e);
-    copy_wait(p, 0);
+    count(p, IR_COPY_WAIT, 0);
+    plain(e, IR_BARRIER);
+}
+
+/* The same where products go on while the lanes prepare the next: a slot is written again when the
+ * products two turns before are done with it. */
+static void by_direct(product *p, ir_id warp) {
+    pass_edit *e = p->e;
+    uint32_t ahead = p->slots - 2;
+    for (uint32_t n = 0; n < ahead; n++)
+        copy_both(p, pass_u32(e, n), pass_u32(e, n * p->depth), 0, 1);
+    ir_id outer = pass_loop(e, pass_u32(e, 0), bound(p, p->k), pass_u32(e, p->depth), 0);
+    ir_id turn = pass_binary(e, IR_DIV, outer, pass_u32(e, p->depth)),
+          slots = pass_u32(e, p->slots);
+    count(p, IR_COPY_WAIT, ahead - 1);
+    plain(e, IR_BARRIER);
+    multiply_direct(p, warp, pass_binary(e, IR_MOD, turn, slots));
+    copy_both(p, pass_binary(e, IR_MOD, add(e, turn, pass_u32(e, ahead)), slots),
+              add(e, outer, pass_u32(e, ahead * p->depth)), 0, 1);
+    count(p, IR_FRAGMENT_WAIT, 1);
+    pass_close(e);
+    count(p, IR_FRAGMENT_WAIT, 0);
+    count(p, IR_COPY_WAIT, 0);
     plain(e, IR_BARRIER);
 }
 
@@ -608,10 +707,17 @@ static void push(product *p) {
     workgroup[0] = p->subgroup, workgroup[1] = p->b.warps, workgroup[2] = p->a.warps;
     e->out.subgroup_size = p->subgroup;
     p->fragments[0] = add_fragment(e, IR_ROLE_C, IR_F32, sums);
-    p->fragments[1] = add_fragment(e, IR_ROLE_A, p->type, p->a.each);
-    p->fragments[2] = add_fragment(e, IR_ROLE_B, p->type, p->b.each);
-    p->a.memory = pass_workgroup(e, p->type, p->slots * p->a.size * (p->depth + PAD));
-    p->b.memory = pass_workgroup(e, p->type, p->slots * p->b.size * (p->depth + PAD));
+    if (p->direct) {
+        p->a.memory = p->b.memory =
+            pass_workgroup(e, p->type, p->slots * (tile_size(p, &p->a) + tile_size(p, &p->b)));
+        ir_array_decl *a = &e->workgroups[p->a.memory.array];
+        a->swizzle_bits = a->swizzle_base = a->swizzle_shift = 3;
+    } else {
+        p->fragments[1] = add_fragment(e, IR_ROLE_A, p->type, p->a.each);
+        p->fragments[2] = add_fragment(e, IR_ROLE_B, p->type, p->b.each);
+        p->a.memory = pass_workgroup(e, p->type, p->slots * tile_size(p, &p->a));
+        p->b.memory = pass_workgroup(e, p->type, p->slots * tile_size(p, &p->b));
+    }
     ir_memory strip = pass_workgroup(e, IR_F32, p->a.warps * p->b.warps * ROWS * strip_stride(p));
     ir_id warp_n = pass_axis(e, IR_LOCAL, 1), warp_m = pass_axis(e, IR_LOCAL, 2);
     ir_id warp = add(e, times(e, warp_m, p->b.warps), warp_n);
@@ -632,7 +738,8 @@ static void push(product *p) {
                                   .array = p->fragments[0],
                                   .in = {c, pass_bits(e, IR_F32, 1, 0), IR_NO_ID, IR_NO_ID}});
     block_end(p, sums);
-    if (p->slots == 1) by_stores(p, warp_m, warp_n);
+    if (p->direct) by_direct(p, warp);
+    else if (p->slots == 1) by_stores(p, warp_m, warp_n);
     else if (p->a.copied && p->b.copied) by_copies(p, warp_m, warp_n);
     else by_turns(p, warp_m, warp_n);
     finish(p, warp, warp_m, warp_n, strip);

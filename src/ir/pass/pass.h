@@ -121,6 +121,7 @@ typedef struct ir_schedule {
     uint32_t vector;   /* elements of the widest load and store; 0 1: no vectors are made */
     uint32_t workgroup_bytes; /* that staging and trees may take; 0: 16,384 */
     bool fragments;           /* matrix fragments where the shapes fit */
+    bool direct;              /* and fragment_multiply where factors can be copied */
     /* What the caller promises of parameters: their values are multiples of this; 0 as 1. */
     uint32_t param_multiple[IR_PARAM_MAX];
 } ir_schedule;

@@ -365,7 +365,15 @@ static const ir_kernel *on_axis(base_arena *arena, const ir_kernel *k, const ir_
 beryl_status ir_pass_reduce(base_arena *arena, const ir_kernel *k, const ir_schedule *schedule,
                             const ir_kernel **out, beryl_error *error) {
     beryl_status status = BERYL_OK;
+    bool asked = false;
     *out = k;
+    for (uint32_t i = 0; i < k->n_code; i++) {
+        const ir_mark mark = ir_mark_of(&k->code[i]);
+        asked |=
+            k->code[i].op == IR_LOOP && mark.kind == IR_REDUCE && schedule->dims[mark.dim].lane;
+    }
+    /* Of turns unrolled all but the last store a sum that nobody reads. */
+    if (asked) status = ir_pass_dce(arena, k, schedule, out, error);
     for (uint32_t axis = 0; axis < 3 && !status; axis++)
         *out = on_axis(arena, *out, schedule, axis, &status, error);
     return status;

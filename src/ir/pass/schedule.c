@@ -4,6 +4,7 @@
  * are told apart: nothing reduced (pointwise, movement), two parallel loops around a reduction (a
  * product of matrices), parallel loops around a short or long reduction (rows, matvec), a reduction
  * alone. */
+#include "base/build.h"
 #include "ir/pass/edit.h"
 
 #include <math.h>
@@ -23,6 +24,7 @@ typedef struct shape {
     uint32_t lanes_max, lanes;     /* of the device; of a usual workgroup */
     bool host;                     /* lanes are turns of a loop there */
     bool halves;                   /* products of f16 or bf16, and units for them */
+    bool direct;                   /* that take factors from workgroup memory */
     uint32_t units;                /* workgroups that keep the device busy */
     const ir_kernel *kernel;
 } shape;
@@ -51,14 +53,15 @@ bool ir_has_fragment(const device_caps *caps, ir_type factors, ir_type sums, uin
 }
 
 /* Somewhere a sum takes the product of two casts of one 16-bit type, for which the device has
- * units. */
-static bool multiplies_halves(const ir_kernel *k, const device_caps *caps) {
+ * units. *loaded: of what lies in memory so. */
+static bool multiplies_halves(const ir_kernel *k, const device_caps *caps, bool *loaded) {
     for (uint32_t i = 0; i < k->n_code; i++) {
         const ir_instruction *at = &k->code[i];
         if ((at->op != IR_FMA && at->op != IR_MUL) || at->type != IR_F32) continue;
         const ir_instruction *x = &k->code[at->in[0]], *y = &k->code[at->in[1]];
         if (x->op != IR_CAST || y->op != IR_CAST) continue;
         const ir_type type = (ir_type)k->code[x->in[0]].type;
+        *loaded = k->code[x->in[0]].op == IR_LOAD && k->code[y->in[0]].op == IR_LOAD;
         if (k->code[y->in[0]].type == type && ir_has_fragment(caps, type, IR_F32, 16, 8, 16))
             return true;
     }
@@ -164,18 +167,22 @@ static uint32_t fragment_bytes(const tile_form *t, const tile_depth *d) {
 
 /* Matrix units: lanes are subgroups, blocks fragments of 16 by 8. */
 static void fragments(const shape *s, uint32_t k, ir_schedule *out) {
-    static const tile_form forms[] = {{4, 4, 2, 8, 100}, {2, 4, 4, 8, 100}, {2, 4, 2, 8, 90},
-                                      {2, 2, 2, 8, 70},  {2, 2, 2, 4, 50},  {1, 2, 4, 2, 30},
+    enum { DIRECT = 3 }; /* the first ones: a subgroup has 16 m and all n of its tile */
+    static const tile_form forms[] = {{8, 1, 1, 32, 170}, {8, 1, 1, 16, 140}, {4, 1, 1, 16, 110},
+                                      {4, 4, 2, 8, 100},  {2, 4, 4, 8, 100},  {2, 4, 2, 8, 90},
+                                      {2, 2, 2, 8, 70},   {2, 2, 2, 4, 50},   {1, 2, 4, 2, 30},
                                       {1, 1, 4, 2, 20}};
-    static const tile_depth depths[] = {{64, 3}, {32, 4}, {32, 3}, {32, 2}, {16, 2}};
-    const uint32_t n_form = sizeof forms / sizeof *forms, n_depth = sizeof depths / sizeof *depths;
-    const tile_form *t = choose_tile(s, forms, n_form, 16, 8);
-    uint32_t d = 0; /* the deepest that fits, with the fewest barriers */
+    static const tile_depth depths[] = {{64, 4}, {64, 3}, {32, 4}, {32, 3}, {32, 2}, {16, 2}};
+    const uint32_t first = s->direct ? 0 : DIRECT, n_form = sizeof forms / sizeof *forms,
+                   n_depth = sizeof depths / sizeof *depths;
+    const tile_form *t = choose_tile(s, forms + first, n_form - first, 16, 8);
+    uint32_t d = t < forms + DIRECT ? 0 : 1; /* the deepest that fits, with the fewest barriers */
     while (d + 1 < n_depth && fragment_bytes(t, &depths[d]) > out->workgroup_bytes) {
         if (++d + 1 == n_depth && fragment_bytes(t, &depths[d]) > out->workgroup_bytes &&
             t + 1 < forms + n_form)
-            t++, d = 0;
+            t++, d = t < forms + DIRECT ? 0 : 1;
     }
+    out->direct = t < forms + DIRECT;
     out->dims[s->outer[s->n - 2]] =
         (ir_schedule_dim){.group = 2, .lanes = t->m_lanes, .block = t->m_block};
     out->dims[s->outer[s->n - 1]] =
@@ -280,10 +287,15 @@ static void rows(const shape *s, uint32_t k, ir_schedule *out) {
     uint32_t inner = s->outer[s->n - 1];
     bool both = s->parallel[k]; /* the row is written too: long rows want many lanes */
     uint32_t most = s->host ? 16 : both || s->extents[inner] < 256 ? s->lanes : 32;
-    uint32_t x = power_up_to((s->extents[k] + 3) / 4, most);
+    const uint32_t each = s->halves ? 8 : 4; /* in a row of a lane: 16 bytes */
+    uint32_t x = power_up_to((s->extents[k] + each - 1) / each, most);
     uint32_t y = s->host ? 1 : power_up_to(s->extents[inner], s->lanes / x > 8 ? 8 : s->lanes / x);
-    out->dims[k] = (ir_schedule_dim){
-        .lane = 1, .lanes = (uint16_t)x, .block = both ? 4 : 0, .unroll = 4, .split = both};
+    out->dims[k] = (ir_schedule_dim){.lane = 1,
+                                     .lanes = (uint16_t)x,
+                                     .block = both ? 4 : 0,
+                                     .unroll = (uint16_t)each,
+                                     .split = both};
+    if (out->vector < each) out->vector = each;
     out->dims[inner] = (ir_schedule_dim){.group = 1, .lane = y > 1 ? 2 : 0, .lanes = (uint16_t)y};
     for (uint32_t i = 0; i + 1 < s->n && i < 2; i++)
         out->dims[s->outer[s->n - 2 - i]].group = (uint8_t)(2 + i);
@@ -296,7 +308,9 @@ void ir_schedule_default(const ir_kernel *k, const device_caps *caps,
     memset(out, 0, sizeof *out);
     s.host = device_is_compiled(caps);
     s.units = caps->compute_units ? caps->compute_units : UNITS_UNKNOWN;
-    s.halves = caps->fragments && caps->subgroup_size == 32 && multiplies_halves(k, caps);
+    s.halves = BUILD_HAS_C_TEXTS && caps->fragments && caps->subgroup_size == 32 &&
+               multiplies_halves(k, caps, &s.direct);
+    s.direct = s.direct && caps->multiplies_memory;
     if (s.lanes_max > IR_LANES_MAX) s.lanes_max = IR_LANES_MAX;
     s.lanes = s.lanes_max < 256 ? power_up_to(s.lanes_max, 256) : 256;
     look(k, extents, &s);
