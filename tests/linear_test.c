@@ -301,6 +301,18 @@ static void test_layouts(test *t, rig *r) {
                                  .exact = true});
             }
         }
+        if (test_case(t, "linear/few-long-rows-%s", software ? "plain" : "tiled") &&
+            rig_as(t, r, software)) /* in parts: 640 is a multiple of theirs, 601 is not */
+            for (uint32_t k = 601; k <= 640; k += 39)
+                check(t, r,
+                      &(problem){.type = TYPE_F32,
+                                 .n = 65,
+                                 .n_bound = 70,
+                                 .k = k,
+                                 .m = 15 + k % 2,
+                                 .gap = 3,
+                                 .start = 1,
+                                 .exact = true});
         if (test_case(t, "linear/rows-of-a-weight-%s", software ? "plain" : "tiled") &&
             rig_as(t, r, software))
             check(t, r,

@@ -7,6 +7,7 @@
  * else. Sums are F32 (F64 of F64); integers wrap as 32 bits, or 64. */
 #include "base/error.h"
 #include "tile/kernel.h"
+#include "tile/split.h"
 #include "tile/walk.h"
 
 #include <stdio.h>
@@ -160,6 +161,43 @@ static ir_id turns(ir_builder *b, const lengths *by, ir_mark_kind mark, uint32_t
     return ir_loop_marked(b, ir_u32(b, 0), by->count, ir_u32(b, 1), mark, dim);
 }
 
+/* What is summed: of axes that lie as one in both factors, in parts. */
+static tile_split split_of(const contraction *c, const lowering *l) {
+    const axes *depth = &c->of[CLASS_DEPTH];
+    if (c->type != IR_F32 || c->of[CLASS_BATCH].n || !is_one(depth, A) || !is_one(depth, B))
+        return (tile_split){.n = 1};
+    return tile_split_of(l, c->of[CLASS_OUTER].bound, c->of[CLASS_INNER].bound, depth->count,
+                         depth->bound);
+}
+
+/* Adds the parts [part, outer, inner]. */
+static beryl_status add_parts(lowering *l, contraction *c, const tile_split *split,
+                              beryl_error *error) {
+    const graph_tensor *t = graph_tensor_at(l->g, c->node->out[0]);
+    tile_kernel *k = &c->k;
+    lengths outer, inner;
+    tile_begin(k, l, c->node, "contract_sum", 1);
+    ir_builder *b = k->b;
+    const ir_memory parts = tile_scratch(k, "parts", 0, split->bytes, IR_F32, IR_READ),
+                    out = tile_write(k, "out", c->node->out[0]);
+    ir_id to = number(c, "out_offset", t->offset);
+    measure(c, CLASS_OUTER, &outer);
+    measure(c, CLASS_INNER, &inner);
+    const ir_id i = turns(b, &outer, IR_PARALLEL, DIM_OUTER),
+                j = turns(b, &inner, IR_PARALLEL, DIM_INNER),
+                at = ir_add(b, ir_mul(b, i, inner.count), j),
+                terms = tile_count(k, "terms", split->terms),
+                sum =
+                    tile_split_sum(k, split, terms, parts, at, ir_mul(b, outer.count, inner.count));
+    to = place(c, CLASS_OUTER, &outer, OUT, i, to);
+    to = place(c, CLASS_INNER, &inner, OUT, j, to);
+    ir_store(b, out, to, ir_cast(b, tile_element(t->type), sum));
+    ir_end(b), ir_end(b);
+    return tile_end_marked(
+        k, (lower_count[IR_DIM_MAX]){c->of[CLASS_OUTER].count, c->of[CLASS_INNER].count},
+        (uint64_t[IR_DIM_MAX]){c->of[CLASS_OUTER].bound, c->of[CLASS_INNER].bound}, error);
+}
+
 beryl_status tile_contract(lowering *l, const graph_node *node, beryl_error *error) {
     const graph_tensor *tensors[TENSORS] = {graph_tensor_at(l->g, node->in[0]),
                                             graph_tensor_at(l->g, node->in[1]),
@@ -170,16 +208,28 @@ beryl_status tile_contract(lowering *l, const graph_node *node, beryl_error *err
     for (uint32_t i = 0; i < CLASSES; i++)
         if (c->of[i].unfit)
             return lower_refuse(l, node, "axes of one kind with several sizes of a run", error);
+    const tile_split split = split_of(c, l);
+    const bool whole = split.n == 1;
     tile_kernel *k = &c->k;
     tile_begin(k, l, node, "contract", 1);
     ir_builder *b = k->b;
     const ir_memory a = tile_read(k, "a", node->in[0]), other = tile_read(k, "b", node->in[1]),
-                    out = tile_write(k, "out", node->out[0]), sum = ir_register(b, c->type, 1);
+                    out = whole ? tile_write(k, "out", node->out[0])
+                                : tile_scratch(k, "parts", 0, split.bytes, IR_F32, IR_READ_WRITE),
+                    sum = ir_register(b, c->type, 1);
     ir_id at[TENSORS];
     for (uint32_t t = 0; t < TENSORS; t++) at[t] = number(c, offsets[t], tensors[t]->offset);
     lengths by[CLASSES];
     for (uint32_t i = 0; i < CLASSES; i++) measure(c, i, &by[i]);
     const bool has_batch = c->of[CLASS_BATCH].n;
+    const axes *depth = &c->of[CLASS_DEPTH];
+    ir_id part = IR_NO_ID, first;
+    if (!whole) {
+        const ir_id terms = by[CLASS_DEPTH].count;
+        part = tile_split_open(k, &split, terms, DIM_BATCH, &first, &by[CLASS_DEPTH].count);
+        for (uint32_t t = 0; t < OUT; t++)
+            at[t] = place(c, CLASS_DEPTH, &by[CLASS_DEPTH], t, first, at[t]);
+    }
     if (has_batch) {
         const ir_id i = turns(b, &by[CLASS_BATCH], IR_PARALLEL, DIM_BATCH);
         for (uint32_t t = 0; t < TENSORS; t++)
@@ -200,16 +250,23 @@ beryl_status tile_contract(lowering *l, const graph_node *node, beryl_error *err
     }
     ir_store(b, sum, zero, product_and(c, value[A], value[B], ir_load(b, sum, zero, 1)));
     ir_end(b);
-    ir_store(b, out, at[OUT],
-             ir_cast(b, tile_element(tensors[OUT]->type), ir_load(b, sum, zero, 1)));
+    const ir_id result = ir_load(b, sum, zero, 1);
+    if (whole) {
+        ir_store(b, out, at[OUT], ir_cast(b, tile_element(tensors[OUT]->type), result));
+    } else {
+        const ir_id row = ir_add(b, ir_mul(b, part, by[CLASS_OUTER].count), outer);
+        ir_store(b, out, ir_add(b, ir_mul(b, row, by[CLASS_INNER].count), inner), result);
+    }
     ir_end(b), ir_end(b);
-    if (has_batch) ir_end(b);
+    if (has_batch || !whole) ir_end(b);
     const lower_count counts[IR_DIM_MAX] = {[DIM_OUTER] = c->of[CLASS_OUTER].count,
                                             [DIM_INNER] = c->of[CLASS_INNER].count,
-                                            [DIM_BATCH] = c->of[CLASS_BATCH].count};
+                                            [DIM_BATCH] = whole ? c->of[CLASS_BATCH].count
+                                                                : (lower_count){split.n, 0}};
     const uint64_t extents[IR_DIM_MAX] = {[DIM_OUTER] = c->of[CLASS_OUTER].bound,
                                           [DIM_INNER] = c->of[CLASS_INNER].bound,
-                                          [DIM_DEPTH] = c->of[CLASS_DEPTH].bound,
-                                          [DIM_BATCH] = c->of[CLASS_BATCH].bound};
-    return tile_end_marked(k, counts, extents, error);
+                                          [DIM_DEPTH] = whole ? depth->bound : split.each,
+                                          [DIM_BATCH] = whole ? c->of[CLASS_BATCH].bound : split.n};
+    const beryl_status status = tile_end_marked(k, counts, extents, error);
+    return status == BERYL_OK && !whole ? add_parts(l, c, &split, error) : status;
 }

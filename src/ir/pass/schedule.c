@@ -178,7 +178,8 @@ static void fragments(const shape *s, uint32_t k, ir_schedule *out) {
 /* A block of sums for each lane of a square. */
 static void blocks(const shape *s, uint32_t k, ir_schedule *out) {
     static const tile_form forms[] = {{16, 8, 16, 8, 100}, {8, 8, 16, 8, 90}, {16, 4, 16, 4, 80},
-                                      {8, 4, 16, 4, 60},   {4, 4, 16, 4, 40}, {8, 2, 8, 2, 20}};
+                                      {8, 4, 16, 4, 60},   {4, 4, 16, 4, 40}, {16, 4, 4, 4, 40},
+                                      {8, 2, 8, 2, 20}};
     const tile_form *t = choose_tile(s, forms, sizeof forms / sizeof *forms, 1, 1);
     out->dims[s->outer[s->n - 2]] =
         (ir_schedule_dim){.group = 2, .lane = 2, .lanes = t->m_lanes, .block = t->m_block};
