@@ -32,6 +32,7 @@ typedef struct side {
     uint32_t unit, size;  /* rows of a fragment, of the tile */
     uint32_t axis;        /* of the groups */
     bool copied;          /* by asynchronous copies; else loaded, perhaps computed, and stored */
+    bool turned;          /* copied from where neighbours in m or n lie side by side */
     /* held: a lane's part of the next tile, until the one in use is done with */
     ir_memory memory, held;
     ir_id first; /* new: where the tile begins */
@@ -167,10 +168,19 @@ static uint32_t strip_stride(const product *p) {
     return p->strip * COLUMNS + PAD;
 }
 
+/* A tile lies as [size, depth + PAD], turned as [depth, size + PAD]. */
+static uint32_t tile_stride(const product *p, const side *s) {
+    return (s->turned ? s->size : p->depth) + PAD;
+}
+
+static uint32_t tile_elements(const product *p, const side *s) {
+    return (s->turned ? p->depth : s->size) * tile_stride(p, s);
+}
+
 static uint64_t tile_bytes(const product *p) {
-    uint64_t rows = (uint64_t)p->a.size + p->b.size;
+    const uint64_t tiles = (uint64_t)tile_elements(p, &p->a) + tile_elements(p, &p->b);
     uint64_t strip = (uint64_t)p->a.warps * p->b.warps * ROWS * strip_stride(p);
-    return p->slots * rows * (p->depth + PAD) * 2 + strip * 4;
+    return p->slots * tiles * 2 + strip * 4;
 }
 
 /* Its rows are whole 16-byte pieces of memory: the value is a load at (something even) + k. */
@@ -190,6 +200,48 @@ static bool is_copied(const product *p, const side *s) {
                    ? PIECE
                    : 1;
     return rest % PIECE == 0;
+}
+
+static bool depends(const product *p, ir_id id, ir_id on, uint32_t steps) {
+    const ir_instruction *at = pass_at(p->e, id);
+    if (id == on || !steps) return true;
+    for (uint32_t a = 0; a < at->n_in && id > on; a++)
+        if (at->in[a] != IR_NO_ID && depends(p, at->in[a], on, steps - 1)) return true;
+    return false;
+}
+
+/* What the value is a multiple of once the loop's index is taken away, up to PIECE; 0: it does not
+ * go by one when the index does. */
+static uint64_t rest_of(const product *p, ir_id id, ir_id index, uint32_t steps) {
+    const pass_edit *e = p->e;
+    const ir_instruction *at = pass_at(e, id);
+    uint64_t rest = 0, other = 0;
+    if (id == index) return PIECE;
+    if (id < index || !steps) return 0;
+    if (at->op == IR_ADD) {
+        const uint32_t with = depends(p, at->in[0], index, steps) ? 0 : 1;
+        if (depends(p, at->in[1 - with], index, steps)) return 0;
+        rest = rest_of(p, at->in[with], index, steps - 1);
+        other = pass_multiple(e, e->in->code, at->in[1 - with]);
+    } else if (at->op == IR_FMA && !depends(p, at->in[0], index, steps) &&
+               !depends(p, at->in[1], index, steps)) {
+        rest = rest_of(p, at->in[2], index, steps - 1);
+        other = pass_multiple(e, e->in->code, at->in[0]) % PIECE == 0
+                    ? PIECE
+                    : pass_multiple(e, e->in->code, at->in[1]);
+    }
+    return rest && other % PIECE == 0 ? rest : 0;
+}
+
+/* Its columns are: the value is a load at (something even) + m or n, and there are whole pieces of
+ * them. */
+static bool is_copied_turned(const product *p, const side *s) {
+    enum { STEPS = 16 };
+    const pass_edit *e = p->e;
+    const ir_instruction *load = pass_at(e, s->value), *loop = pass_at(e, s->loop);
+    return load->op == IR_LOAD && s->size % PIECE == 0 &&
+           pass_count_multiple(e, e->in->code, loop->in[0], loop->in[1], PIECE) &&
+           rest_of(p, load->in[0], s->loop, STEPS);
 }
 
 static bool find(product *p) {
@@ -222,7 +274,12 @@ static bool find(product *p) {
     size_side(&p->b, &s->dims[ir_mark_of(pass_at(e, p->n)).dim], COLUMNS, 0);
     const ir_schedule_dim *along = &s->dims[ir_mark_of(pass_at(e, p->k)).dim];
     p->depth = along->stage < DEPTH ? DEPTH : along->stage / DEPTH * DEPTH;
-    p->a.copied = is_copied(p, &p->a), p->b.copied = is_copied(p, &p->b);
+    for (uint32_t i = 0; i < 2; i++) {
+        side *own = i ? &p->b : &p->a;
+        own->copied = is_copied(p, own);
+        own->turned = !own->copied && along->unroll > 1 && is_copied_turned(p, own);
+        own->copied |= own->turned;
+    }
     p->slots = along->unroll > 1 && along->unroll <= 8 ? along->unroll : 1;
     if (p->slots > 2 && !(p->a.copied && p->b.copied)) p->slots = 2;
     p->subgroup = s->subgroup;
@@ -344,25 +401,33 @@ static void fill(product *p, side *s, way along, ir_id slot, ir_id outer) {
 static void copy_tile(product *p, side *s, ir_id slot, ir_id outer, ir_id inside, uint32_t which,
                       uint32_t of) {
     pass_edit *e = p->e;
-    const ir_instruction *row_loop = pass_at(e, s->loop), *load = pass_at(e, s->value);
-    uint32_t lanes = p->subgroup * p->a.warps * p->b.warps, across = p->depth / PIECE,
-             parts = s->size * across;
+    const ir_instruction *row_loop = pass_at(e, s->loop), *k_loop = pass_at(e, p->k),
+                         *load = pass_at(e, s->value);
+    uint32_t lanes = p->subgroup * p->a.warps * p->b.warps,
+             across = (s->turned ? s->size : p->depth) / PIECE, parts = s->size * p->depth / PIECE;
     uint32_t turns = (parts + lanes - 1) / lanes, first = turns * which / of,
              last = turns * (which + 1) / of;
     if (first == last) return;
     ir_id turn = add(e, block_loop(p, last - first), pass_u32(e, first));
     ir_id part = add(e, times(e, turn, lanes), pass_lane_number(e));
     if (parts % lanes) pass_if(e, pass_binary(e, IR_LT, part, pass_u32(e, parts)));
-    ir_id row = pass_binary(e, IR_DIV, part, pass_u32(e, across));
-    ir_id kk = times(e, pass_binary(e, IR_MOD, part, pass_u32(e, across)), PIECE),
-          index = add(e, s->first, row);
+    const ir_id slow = pass_binary(e, IR_DIV, part, pass_u32(e, across)),
+                fast = times(e, pass_binary(e, IR_MOD, part, pass_u32(e, across)), PIECE);
+    ir_id index = add(e, s->first, s->turned ? fast : slow),
+          k = add(e, outer, s->turned ? slow : fast);
     if (!pass_count_multiple(e, e->in->code, row_loop->in[0], row_loop->in[1], s->size))
-        index = pass_binary(e, IR_MIN, index,
-                            pass_binary(e, IR_SUB, bound(p, s->loop), pass_u32(e, 1)));
+        index = pass_binary(
+            e, IR_MIN, index,
+            pass_binary(e, IR_SUB, bound(p, s->loop), pass_u32(e, s->turned ? PIECE : 1)));
+    if (s->turned && !pass_count_multiple(e, e->in->code, k_loop->in[0], k_loop->in[1], p->depth)) {
+        const ir_id end = bound(p, p->k);
+        inside = pass_binary(e, IR_LT, k, end);
+        k = pass_binary(e, IR_MIN, k, pass_binary(e, IR_SUB, end, pass_u32(e, 1)));
+    }
     p->stamp++;
-    ir_id from = clone(p, load->in[0], index, s->loop, add(e, outer, kk));
-    ir_id to = add(e, times(e, slot, s->size * (p->depth + PAD)),
-                   add(e, times(e, row, p->depth + PAD), kk));
+    ir_id from = clone(p, load->in[0], index, s->loop, k);
+    ir_id to = add(e, times(e, slot, tile_elements(p, s)),
+                   add(e, times(e, slow, tile_stride(p, s)), fast));
     pass_push(e, (ir_instruction){.op = IR_COPY_ASYNC,
                                   .n_in = 3,
                                   .space = IR_WORKGROUP,
@@ -399,21 +464,27 @@ static void fragment_memory(product *p, ir_op op, uint16_t fragment, ir_memory m
     pass_push(e, i);
 }
 
+/* Fragment i of a subgroup's. */
+static void load_fragment(product *p, const side *s, uint16_t fragment, ir_id i, ir_id warp,
+                          ir_id slot, ir_id step) {
+    pass_edit *e = p->e;
+    const uint32_t stride = tile_stride(p, s);
+    const ir_id row = times(e, add(e, times(e, warp, s->each), i), s->unit),
+                slow = s->turned ? step : row, fast = s->turned ? row : step,
+                at = add(e, times(e, slot, tile_elements(p, s)),
+                         add(e, times(e, slow, stride), fast));
+    fragment_memory(p, IR_FRAGMENT_LOAD, fragment, s->memory, i, at, stride,
+                    (s == &p->b) != s->turned);
+}
+
 /* One step of DEPTH, which begins at `step` in the tile. */
 static void multiply(product *p, ir_id warp_m, ir_id warp_n, ir_id slot, ir_id step) {
     pass_edit *e = p->e;
-    uint32_t stride = p->depth + PAD;
-    ir_id a_start = times(e, slot, p->a.size * stride),
-          b_start = times(e, slot, p->b.size * stride);
     ir_id i = block_loop(p, p->a.each);
-    ir_id row = times(e, add(e, times(e, warp_m, p->a.each), i), ROWS);
-    fragment_memory(p, IR_FRAGMENT_LOAD, p->fragments[1], p->a.memory, i,
-                    add(e, a_start, add(e, times(e, row, stride), step)), stride, false);
+    load_fragment(p, &p->a, p->fragments[1], i, warp_m, slot, step);
     block_end(p, p->a.each);
     ir_id j = block_loop(p, p->b.each);
-    ir_id column = times(e, add(e, times(e, warp_n, p->b.each), j), COLUMNS);
-    fragment_memory(p, IR_FRAGMENT_LOAD, p->fragments[2], p->b.memory, j,
-                    add(e, b_start, add(e, times(e, column, stride), step)), stride, true);
+    load_fragment(p, &p->b, p->fragments[2], j, warp_n, slot, step);
     block_end(p, p->b.each);
     i = block_loop(p, p->a.each);
     j = block_loop(p, p->b.each);
@@ -610,8 +681,8 @@ static void push(product *p) {
     p->fragments[0] = add_fragment(e, IR_ROLE_C, IR_F32, sums);
     p->fragments[1] = add_fragment(e, IR_ROLE_A, p->type, p->a.each);
     p->fragments[2] = add_fragment(e, IR_ROLE_B, p->type, p->b.each);
-    p->a.memory = pass_workgroup(e, p->type, p->slots * p->a.size * (p->depth + PAD));
-    p->b.memory = pass_workgroup(e, p->type, p->slots * p->b.size * (p->depth + PAD));
+    p->a.memory = pass_workgroup(e, p->type, p->slots * tile_elements(p, &p->a));
+    p->b.memory = pass_workgroup(e, p->type, p->slots * tile_elements(p, &p->b));
     ir_memory strip = pass_workgroup(e, IR_F32, p->a.warps * p->b.warps * ROWS * strip_stride(p));
     ir_id warp_n = pass_axis(e, IR_LOCAL, 1), warp_m = pass_axis(e, IR_LOCAL, 2);
     ir_id warp = add(e, times(e, warp_m, p->b.warps), warp_n);
