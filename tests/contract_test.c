@@ -300,6 +300,7 @@ static const problem problems[] = {
     {"two-axes-of-depth", "mij,nij->mn", {3, 3}, {{0, 5, 6}, {14, 5, 6}}, false, true, false},
     {"depth-turned", "mij,jin->mn", {3, 3}, {{0, 5, 6}, {6, 5, 14}}, true, true, false},
     {"thin", "mk,nk->mn", {2, 2}, {{0, 600}, {9, 600}}, true, true, false},
+    {"thin-by-columns", "mk,kn->mn", {2, 2}, {{0, 640}, {640, 16}}, false, false, false},
     {"thin-turned", "km,kn->mn", {2, 2}, {{300, 16}, {300, 0}}, false, true, false},
     {"thin-depth-of-the-run", "mij,ijn->mn", {3, 3}, {{19, 0, 9}, {0, 9, 21}}, true, true, false},
     {"large", "mk,kn->mn", {2, 2}, {{0, 200}, {200, 301}}, false, false, false},

@@ -156,11 +156,12 @@ static uint32_t fragment_bytes(const tile_form *t, const tile_depth *d) {
 static void fragments(const shape *s, uint32_t k, ir_schedule *out) {
     static const tile_form forms[] = {{4, 4, 2, 8, 100}, {2, 4, 4, 8, 100}, {2, 4, 2, 8, 90},
                                       {2, 2, 2, 8, 70},  {2, 2, 2, 4, 50},  {1, 2, 4, 2, 30},
-                                      {1, 1, 4, 2, 20}};
+                                      {4, 2, 1, 2, 30},  {1, 1, 4, 4, 30},  {1, 1, 4, 2, 20}};
     static const tile_depth depths[] = {{64, 3}, {32, 4}, {32, 3}, {32, 2}, {16, 2}};
     const uint32_t n_form = sizeof forms / sizeof *forms, n_depth = sizeof depths / sizeof *depths;
     const tile_form *t = choose_tile(s, forms, n_form, 16, 8);
     uint32_t d = 0; /* the deepest that fits, with the fewest barriers */
+    while (d + 1 < n_depth && depths[d].depth > s->extents[k]) d++;
     while (d + 1 < n_depth && fragment_bytes(t, &depths[d]) > out->workgroup_bytes) {
         if (++d + 1 == n_depth && fragment_bytes(t, &depths[d]) > out->workgroup_bytes &&
             t + 1 < forms + n_form)
