@@ -173,8 +173,8 @@ static const ir_kernel *halves_bf16(lab *l, sizes s) {
     return halves(l, s, IR_BF16, true, false);
 }
 
-/* y = x * w, of whose rows and columns each is a multiple of 8 and lies side by side, whatever k is:
- * copied in pieces */
+/* y = x * w: m and n are multiples of 8, along which neighbours lie side by side; any k. Copied in
+ * pieces */
 static const ir_kernel *halves_turned(lab *l, sizes s) {
     make a = {.b = ir_begin(&l->arena, "halves_turned", 1, 1, 1)};
     ir_builder *b = a.b;
