@@ -2,6 +2,7 @@
  * first and second order, every rule and every view; kinks and ties against what PyTorch says; what
  * is refused; on every device against the reference's own backward pass; and training runs against
  * plain loops that are written here. */
+#include "blocks.h"
 #include "forms.h"
 #include "typed.h"
 
@@ -854,10 +855,71 @@ static void check_form(test *t, const test_form *form, size_t number) {
     test_form_close(d);
 }
 
+/* ---- halves ---------------------------------------------------------------------------------- */
+
+enum { LOW_ROWS = 33, LOW_IN = 24, LOW_RANK = 4, LOW_OUT = 40, LOW_N = LOW_OUT * LOW_IN };
+
+/* Towards x, a and b of b (a x), as a training asks for them. out: [3, LOW_N] */
+static void low_gradients(test *t, base_heap *heap, bool halves, float (*out)[LOW_N]) {
+    static const uint32_t dims[4][2] = {
+        {LOW_ROWS, LOW_IN}, {LOW_RANK, LOW_IN}, {LOW_OUT, LOW_RANK}, {LOW_ROWS, LOW_OUT}};
+    graph *g = graph_open(heap);
+    graph_store store;
+    graph_reference *r = NULL;
+    graph_value x[4], d[3];
+    beryl_error error = {0};
+    store_init(&store, heap, NULL, NULL, 0, NULL);
+    g->halves = halves;
+    for (uint32_t i = 0; i < 4; i++)
+        x[i] = graph_input(g, "x", TYPE_F32, 2, (graph_dim[]){{dims[i][0], 0}, {dims[i][1], 0}});
+    const graph_value y = graph_linear(g, graph_scale(g, graph_linear(g, x[0], x[1]), 2), x[2]),
+                      loss = graph_reduce(g, OP_SUM, graph_mul(g, y, x[3]), 3, 0);
+    graph_gradient(g, graph_reshape(g, loss, 0, NULL), 3, x, d);
+    for (uint32_t i = 0; i < 3; i++) graph_output(g, d[i] = graph_copy(g, d[i]), "d");
+    beryl_status status = graph_status(g, &error);
+    if (status == BERYL_OK) status = graph_reference_open(g, &store, &r, &error);
+    for (uint32_t i = 0, state = 1; status == BERYL_OK && i < 4; i++) {
+        float *to = graph_reference_input(r, x[i]);
+        for (uint32_t k = 0; k < dims[i][0] * dims[i][1]; k++) to[k] = blocks_unit(&state);
+    }
+    if (status == BERYL_OK) status = graph_reference_run(r, NULL, &error);
+    for (uint32_t i = 0; status == BERYL_OK && i < 3; i++)
+        memcpy(out[i], graph_reference_value(r, d[i]),
+               (size_t)dims[i][0] * dims[i][1] * sizeof **out);
+    if (status != BERYL_OK) test_fail(t, __FILE__, __LINE__, "%s", error.message);
+    graph_reference_close(r);
+    graph_close(g);
+    store_fini(&store);
+}
+
+/* Factors and results are rounded to 8 bits, twice on the way to a: 2^-9 each at most, of terms
+ * whose errors are independent. */
+static void check_halves(test *t) {
+    static float want[3][LOW_N], got[3][LOW_N];
+    base_heap heap;
+    if (!test_case(t, "gradient/low-rank-in-halves")) return;
+    base_heap_init(&heap, NULL);
+    low_gradients(t, &heap, false, want);
+    low_gradients(t, &heap, true, got);
+    for (uint32_t i = 0; i < 3; i++) {
+        double difference = 0, size = 0;
+        for (uint32_t k = 0; k < LOW_N; k++) {
+            const double x = (double)want[i][k], off = (double)got[i][k] - x;
+            difference += off * off;
+            size += x * x;
+        }
+        const double relative = sqrt(difference / size);
+        if (!(relative > 1e-5 && relative < 6.0 / 512))
+            test_fail(t, __FILE__, __LINE__, "gradient %u is off by %g", i, relative);
+    }
+    CHECK_INT(t, heap.bytes, 0);
+}
+
 void test_gradient(test *t) {
     check_pointwise(t);
     check_rules(t);
     check_kinks(t);
     check_refused(t);
+    check_halves(t);
     for (size_t i = 0; i < test_form_count(); i++) check_form(t, &test_forms[i], i);
 }

@@ -183,6 +183,30 @@ static const ir_kernel *halves_bf16(lab *l, sizes s) {
     return halves(l, s, IR_BF16, true, false, true);
 }
 
+/* y = x * w: m and n are multiples of 8, along which neighbours lie side by side; any k. Copied in
+ * pieces */
+static const ir_kernel *halves_turned(lab *l, sizes s) {
+    make a = {.b = ir_begin(&l->arena, "halves_turned", 1, 1, 1)};
+    ir_builder *b = a.b;
+    a.x = ir_buffer(b, IR_BF16, IR_READ, "x");
+    a.w = ir_buffer(b, IR_BF16, IR_READ, "w");
+    a.y = ir_buffer(b, IR_F32, IR_READ_WRITE, "y");
+    a.k = ir_param(b, IR_U32, "k");
+    ir_memory sum = ir_register(b, IR_F32, 1);
+    a.m = ir_u32(b, s.m > 8 ? 40 : 8), a.n = ir_u32(b, s.n > 8 ? 24 : 16);
+    a.zero = ir_u32(b, 0), a.one = ir_u32(b, 1);
+    ir_id i = loop(&a, a.m, IR_PARALLEL, 0), j = loop(&a, a.n, IR_PARALLEL, 1);
+    ir_set(b, sum, ir_f32(b, 0));
+    ir_id p = loop(&a, a.k, IR_REDUCE, 2),
+          x = ir_load(b, a.x, ir_add(b, ir_add(b, i, ir_mul(b, p, a.m)), ir_u32(b, 16)), 1),
+          w = ir_load(b, a.w, at(&a, p, a.n, j), 1);
+    ir_set(b, sum, ir_fma(b, ir_cast(b, IR_F32, x), ir_cast(b, IR_F32, w), ir_get(b, sum)));
+    ir_end(b);
+    ir_store(b, a.y, at(&a, i, a.n, j), ir_get(b, sum));
+    ir_end(b), ir_end(b);
+    return make_end(&a);
+}
+
 /* y[g] = x * w[g] for three matrices, each with a number of rows of its own: 0, up to 4, up to
  * 8; w is computed where it is read */
 static const ir_kernel *halves_grouped(lab *l, sizes s) {
@@ -518,6 +542,7 @@ static const struct {
     {"halves-bf16", halves_bf16},
     {"halves-copied", halves_copied},
     {"halves-across", halves_across},
+    {"halves-turned", halves_turned},
     {"halves-grouped", halves_grouped},
     {"random", random_kernel},
 };
@@ -963,6 +988,8 @@ static void check_shapes(test *t) {
         CHECK_INT(t, count_op(k, IR_STORE, IR_WORKGROUP, 1), 0);
         k = optimised(t, &l, halves_across, (sizes){64, 64, 61}, &s);
         CHECK(t, count_op(k, IR_COPY_ASYNC, IR_WORKGROUP, 0) > 0);
+        k = optimised(t, &l, halves_turned, (sizes){64, 64, 64}, &s);
+        CHECK_INT(t, count_op(k, IR_COPY_COMMIT, 0, 0), 3);
         CHECK_INT(t, count_op(k, IR_STORE, IR_WORKGROUP, 1), 0);
         /* a product for each turn of a loop around; one factor copied, one computed: two places,
          * a barrier a turn */

@@ -56,6 +56,7 @@ typedef struct problem {
     /* bytes of the largest binding while weights are placed, 0: the device's */
     uint32_t limit;
     bool exact;
+    bool trains; /* in a graph with segments */
 } problem;
 
 typedef struct product {
@@ -95,7 +96,9 @@ static beryl_status product_open(rig *r, product *p, const problem *q, const ber
     } else {
         p->x = graph_input(p->g, "x", TYPE_F32, 2, (graph_dim[]){{q->n_bound, n}, {row, 0}});
         const graph_value x = graph_narrow(p->g, p->x, 1, q->start, q->k, 1);
+        if (q->trains) graph_recompute_begin(p->g);
         p->out = graph_linear(p->g, x, weight);
+        if (q->trains) graph_recompute_end(p->g);
         if (q->gated)
             p->out =
                 graph_geglu(p->g, p->out, graph_linear(p->g, x, graph_stored(p->g, &p->store, up)));
@@ -301,6 +304,19 @@ static void test_layouts(test *t, rig *r) {
                                  .exact = true});
             }
         }
+        if (test_case(t, "linear/few-long-rows-%s", software ? "plain" : "tiled") &&
+            rig_as(t, r, software)) /* in parts: 640 is a multiple of theirs, 601 is not */
+            for (uint32_t k = 601; k <= 640; k += 39)
+                check(t, r,
+                      &(problem){.type = TYPE_F32,
+                                 .n = 65,
+                                 .n_bound = 70,
+                                 .k = k,
+                                 .m = 15 + k % 2,
+                                 .gap = 3,
+                                 .start = 1,
+                                 .exact = true,
+                                 .trains = true});
         if (test_case(t, "linear/rows-of-a-weight-%s", software ? "plain" : "tiled") &&
             rig_as(t, r, software))
             check(t, r,

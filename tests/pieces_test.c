@@ -331,7 +331,7 @@ void test_pieces(test *t) {
         check_memory(t, plan_attention, 2048, 80 << 20, 2.1);
     /* as much for twice the classes, but for numbers a piece; logits would be 256 MiB */
     if (test_case(t, "pieces/memory/cross-entropy"))
-        check_memory(t, plan_head, 131072, 26 << 20, 1.05);
+        check_memory(t, plan_head, 262144, 26 << 20, 1.05);
     for (size_t d = 0; d < DEVICES; d++) {
         for (uint32_t i = 0; i < 2; i++)
             if ((!d || test_drawn(i, d, 2)) &&

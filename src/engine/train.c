@@ -6,6 +6,7 @@
  *
  * Refuses pictures in the data, and per-layer tables that did not fit on the device. */
 #include "engine/train.h"
+#include "base/build.h"
 #include "base/error.h"
 #include "base/file.h"
 #include "base/thread.h"
@@ -244,12 +245,25 @@ static void tell_ways(beryl_train *t) {
     t->report.recomputes = info.recomputes;
 }
 
+/* The plans of answers take memory of a GPU that a training wants; answers make them again. */
+static beryl_status leave_plans(beryl_engine *e, beryl_error *error) {
+    device_ticket ticket;
+    if (!e->device || device_is_processor(device_caps_of(e->device)) || e->n_flight ||
+        e->prompt.n_row || e->step.n_row)
+        return BERYL_OK;
+    engine_plans_close(e);
+    /* memory is given back once the device has come so far */
+    const beryl_status status = device_submit(e->device, &(device_submit_desc){0}, &ticket, error);
+    return status == BERYL_OK && !BUILD_IS_MODULE ? device_wait(e->device, ticket, error) : status;
+}
+
 static beryl_status open_all(beryl_train *t, const beryl_train_options *given, beryl_error *error) {
     beryl_engine *e = t->engine;
-    const uint64_t before = bytes_held(e);
     const beryl_train_options *o = &t->options;
     beryl_status status = resolve(t, given, error);
     if (status == BERYL_OK) status = engine_drain(e, error);
+    if (status == BERYL_OK) status = leave_plans(e, error);
+    const uint64_t before = bytes_held(e);
     if (status == BERYL_OK)
         status = read_data(t, o->data, o->data_text, o->data_size, &t->data, error);
     if (status == BERYL_OK && (o->valid || o->valid_size))

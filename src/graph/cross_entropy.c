@@ -114,8 +114,26 @@ graph_value graph_linear_cross_entropy(graph *g, graph_value x, graph_value w, g
                                          .cap = cap});
 }
 
+/* 1 - (logit / cap)^2 of what the cap has made of logits. */
+static graph_value less_by_cap(const pieces *p, graph_value v, graph_value logits) {
+    graph *g = p->g;
+    if (p->cap == 0) return v;
+    return graph_sub(g, v, graph_mul(g, v, graph_square(g, graph_scale(g, logits, 1 / p->cap))));
+}
+
+/* Where x alone is asked for, what the targets give to it: their rows of w, once for all pieces,
+ * whose logits are the loss less than `all`. */
+static graph_value towards_targets(const pieces *p, const graph_own *own, graph_value rows) {
+    graph *g = p->g;
+    const graph_value logits = graph_sub(g, own->all, graph_unsqueeze(g, own->out, 1)),
+                      ids = graph_clamp(g, p->targets, 0, (float)(p->classes - 1)),
+                      of = graph_gather_rows(g, p->w, ids, 1);
+    return graph_mul(g, graph_neg(g, less_by_cap(p, rows, logits)),
+                     graph_as(g, of, graph_tensor_at(g, p->x)->type));
+}
+
 /* Towards the logits of a piece: exp(logit - all) less 1 at the target, times d, times the slope of
- * the cap, 1 - (logit / cap)^2. */
+ * the cap. */
 void gradient_linear_cross_entropy(gradient *s, const graph_own *own, graph_value d) {
     graph *g = s->g;
     const graph_value x = own->in[0], w = own->in[1];
@@ -125,16 +143,14 @@ void gradient_linear_cross_entropy(gradient *s, const graph_own *own, graph_valu
     if (g->error.code != BERYL_OK) return;
     const base_type type = graph_tensor_at(g, p.x)->type;
     const graph_value rows = graph_unsqueeze(g, gradient_where(g, are_classes(&p), d), 1);
+    const bool each = gradient_wants(s, w);
+    if (!each) sum = towards_targets(&p, own, rows);
     for (uint32_t i = 0; g->error.code == BERYL_OK && i < p.n; i++) {
         const piece o = piece_of(&p, i);
-        const graph_value hot = graph_cast(g, graph_one_hot(g, o.at, o.size), type, false);
-        graph_value v = graph_sub(g, graph_exp(g, graph_sub(g, o.logits, own->all)), hot);
-        v = graph_mul(g, v, rows);
-        if (p.cap != 0) {
-            const graph_value less = graph_square(g, graph_scale(g, o.logits, 1 / p.cap));
-            v = graph_sub(g, v, graph_mul(g, v, less));
-        }
-        if (gradient_wants(s, w))
+        graph_value v = graph_exp(g, graph_sub(g, o.logits, own->all));
+        if (each) v = graph_sub(g, v, graph_cast(g, graph_one_hot(g, o.at, o.size), type, false));
+        v = less_by_cap(&p, graph_mul(g, v, rows), o.logits);
+        if (each)
             parts[i] = graph_without(
                 g, graph_contract(g, graph_unsqueeze(g, v, 2), graph_unsqueeze(g, p.x, 1), 1), 1);
         if (!gradient_wants(s, x)) continue;
@@ -145,5 +161,5 @@ void gradient_linear_cross_entropy(gradient *s, const graph_own *own, graph_valu
     }
     if (g->error.code != BERYL_OK) return;
     gradient_add(s, x, sum);
-    if (gradient_wants(s, w)) gradient_add(s, w, graph_concat(g, p.n, parts, 0));
+    if (each) gradient_add(s, w, graph_concat(g, p.n, parts, 0));
 }

@@ -62,11 +62,13 @@ static graph_value swish_slope(const point *p, graph_value x, double factor) {
     return ADD(s, factor == 1 ? bent : TIMES(bent, factor));
 }
 
+/* of x s, s = sigmoid(v), v = 2 GELU_SLOPE (x + GELU_CUBE x^3): s (1 + x (1 - s) v') */
 static graph_value gelu_tanh_slope(const point *p, graph_value x) {
     const graph_value square = SQUARE(x);
-    const graph_value t = TANH(MUL(x, PLUS(TIMES(square, GELU_SLOPE * GELU_CUBE), GELU_SLOPE)));
-    const graph_value inner = PLUS(TIMES(square, 3 * GELU_SLOPE * GELU_CUBE), GELU_SLOPE);
-    return TIMES(ADD(PLUS(t, 1), MUL(MUL(x, ONE_LESS(SQUARE(t))), inner)), 0.5);
+    const graph_value s =
+        SIGMOID(MUL(x, PLUS(TIMES(square, 2 * GELU_SLOPE * GELU_CUBE), 2 * GELU_SLOPE)));
+    const graph_value inner = PLUS(TIMES(square, 6 * GELU_SLOPE * GELU_CUBE), 2 * GELU_SLOPE);
+    return MUL(s, PLUS(MUL(MUL(x, ONE_LESS(s)), inner), 1));
 }
 
 static graph_value gelu_erf_slope(const point *p, graph_value x) {

@@ -206,23 +206,26 @@ static void through_norm(gradient *s, const graph_node *node, graph_value d) {
     if (centred) v = graph_sub(g, v, mean(s, v, axes));
     const graph_value over =
         graph_rsqrt(g, graph_add_scalar(g, mean(s, graph_square(g, v), axes), eps));
-    const graph_value h = graph_mul(g, v, over);
     const uint32_t others = ((1u << x.rank) - 1) & ~(1u << channel);
     for (uint32_t k = 1; k < node->n_in; k++) {
         if (!gradient_wants(s, node->in[k])) continue;
-        const graph_value each = k == 1 ? graph_mul(g, d, graph_reshape(g, h, x.rank, x.dim)) : d;
+        const graph_value h = k == 1 ? graph_mul(g, v, over) : 0,
+                          each = h ? graph_mul(g, d, graph_reshape(g, h, x.rank, x.dim)) : d;
         gradient_add(s, node->in[k], graph_without(g, summed(s, each, others), others));
     }
     if (!gradient_wants(s, node->in[0]) || !d) return;
+    graph_value w = 0;
     if (node->n_in > 1) {
-        graph_value w = graph_as(s->g, node->in[1], at(s, d)->type);
+        w = graph_as(s->g, node->in[1], at(s, d)->type);
         for (uint32_t i = channel + 1; w && i < x.rank; i++) w = graph_unsqueeze(g, w, i - channel);
-        d = graph_mul(g, d, w);
     }
-    d = graph_reshape(g, d, t.rank, t.dim);
-    graph_value less = graph_mul(g, h, mean(s, graph_mul(g, d, h), axes));
-    if (centred) less = graph_add(g, less, mean(s, d, axes));
-    v = graph_mul(g, over, graph_sub(g, d, less));
+    graph_value e[2]; /* d times w, for each that takes it: so that nobody has to store it */
+    for (uint32_t i = 0; i < 2; i++)
+        e[i] = graph_reshape(g, w ? graph_mul(g, d, w) : d, t.rank, t.dim);
+    const graph_value slope = graph_mul(g, mean(s, graph_mul(g, e[0], v), axes),
+                                        graph_mul(g, over, graph_square(g, over)));
+    if (centred) e[1] = graph_sub(g, e[1], mean(s, e[1], axes));
+    v = graph_sub(g, graph_mul(g, e[1], over), graph_mul(g, v, slope));
     gradient_add(s, node->in[0], graph_reshape(g, v, x.rank, x.dim));
 }
 
@@ -374,20 +377,38 @@ static graph_value unpacked(gradient *s, graph_value w) {
     return graph_reshape(g, graph_gather_rows(g, rows, ids, 1), t.rank, t.dim);
 }
 
+/* v as BF16: one cast for all that ask. */
+static graph_value half_of(gradient *s, graph_value v) {
+    graph *g = s->g;
+    for (size_t i = g->nodes.count; v && i-- > 0;) {
+        const graph_node *node = &g->nodes.data[i];
+        if (node->op == OP_CAST && node->in[0] == v && node->attr.cast.type == TYPE_BF16 &&
+            graph_tensor_at(g, v)->role == ROLE_INTERMEDIATE)
+            return node->out[0];
+    }
+    return graph_cast(g, v, TYPE_BF16, false);
+}
+
+/* With halves, products of d and a weight; of matrices that are trained themselves also those
+ * towards them, unless x has the longer rows, which are no halves. */
 static void through_linear(gradient *s, const graph_node *node, graph_value d) {
     graph *g = s->g;
     const graph_value x = node->in[0], w = node->in[1];
+    const graph_tensor t = *at(s, w);
     const uint32_t last = at(s, x)->rank - 1u, axes = (1u << last) - 1;
+    const bool trained = gradient_wants(s, w),
+               halves = g->halves && (t.type != TYPE_F32 || trained);
     if (gradient_wants(s, x)) {
-        const bool halves = g->halves && at(s, w)->type != TYPE_F32;
         graph_value y = unpacked(s, w);
         if (halves) y = graph_cast(g, y, TYPE_BF16, false);
-        y = graph_matmul(g, halves ? graph_cast(g, d, TYPE_BF16, false) : d, y, false, false);
+        y = graph_matmul(g, halves ? half_of(s, d) : d, y, false, false);
         gradient_add(s, x, y);
     }
-    if (!gradient_wants(s, w)) return;
+    if (!trained) return;
+    const bool both = halves && t.dim[0].size > t.dim[1].size;
     /* [.., m, 1] and [.., 1, k] */
-    const graph_value a = graph_unsqueeze(g, d, last + 1), b = graph_unsqueeze(g, x, last);
+    const graph_value a = graph_unsqueeze(g, both ? half_of(s, d) : d, last + 1),
+                      b = graph_unsqueeze(g, both ? half_of(s, x) : x, last);
     gradient_add(s, w,
                  axes ? graph_without(g, graph_contract(g, a, b, axes), axes) : graph_mul(g, a, b));
 }

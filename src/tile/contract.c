@@ -7,8 +7,10 @@
  * else. A processor wants factors that lie along its vectors: where they do not, one of them is
  * packed so before, and where the other goes with depth stands in a table. Sums are F32 (F64 of
  * F64); integers wrap as 32 bits, or 64. */
+#include "base/build.h"
 #include "base/error.h"
 #include "tile/kernel.h"
+#include "tile/split.h"
 #include "tile/walk.h"
 
 #include <stdio.h>
@@ -123,6 +125,15 @@ static bool is_one(const axes *of, uint32_t t) {
     return true;
 }
 
+/* Pages have no processor to run on. */
+static bool is_packed(const contraction *c) {
+    return BUILD_HAS_C_TEXTS && c->packed != TENSORS;
+}
+
+static bool is_tabled(const contraction *c) {
+    return BUILD_HAS_C_TEXTS && c->tabled;
+}
+
 /* Strides, made where they are the same for all turns: along depth constants, by which schedules
  * tell what neighbours are. */
 typedef struct lengths {
@@ -136,8 +147,8 @@ static void measure(contraction *c, class_kind kind, lengths *out) {
         out->size[i] = tile_count(&c->k, name_of(c, kind, TENSORS, i + 1), of->size[i]);
         for (uint32_t t = 0; t < TENSORS; t++) {
             const uint32_t stride = of->stride[t][i];
-            if ((t == OUT && kind == CLASS_DEPTH) || t == c->packed ||
-                (c->tabled && kind == CLASS_DEPTH))
+            if ((t == OUT && kind == CLASS_DEPTH) || (is_packed(c) && t == c->packed) ||
+                (is_tabled(c) && kind == CLASS_DEPTH))
                 continue;
             const bool asked = i + 1 == of->n || !is_one(of, t);
             out->stride[t][i] = !asked                ? IR_NO_ID
@@ -159,7 +170,7 @@ static ir_id place(contraction *c, class_kind kind, const lengths *by, uint32_t 
     const axes *of = &c->of[kind];
     ir_builder *b = c->k.b;
     if (!moves(of, t)) return at;
-    if (t == c->packed) {
+    if (is_packed(c) && t == c->packed) {
         const uint64_t each = kind == c->along      ? 1
                               : kind == CLASS_DEPTH ? c->width
                                                     : c->width * c->of[CLASS_DEPTH].bound;
@@ -283,7 +294,7 @@ static beryl_status tabulate(const contraction *from, lowering *l, beryl_error *
 /* A class's loop, in whole vectors where a factor is packed along it. */
 static ir_id turns_padded(contraction *c, class_kind kind, const lengths *by, uint32_t dim) {
     ir_builder *b = c->k.b;
-    if (c->packed == TENSORS || kind != c->along) return turns(b, by, IR_PARALLEL, dim);
+    if (!is_packed(c) || kind != c->along) return turns(b, by, IR_PARALLEL, dim);
     const lower_count count = c->of[kind].count;
     const ir_id vector = ir_u32(b, VECTOR),
                 end =
@@ -292,6 +303,45 @@ static ir_id turns_padded(contraction *c, class_kind kind, const lengths *by, ui
                                  vector)
                         : ir_u32(b, c->width);
     return ir_loop_marked(b, ir_u32(b, 0), end, ir_u32(b, 1), IR_PARALLEL, dim);
+}
+
+/* ---- long sums in parts -------------------------------------------------------------------- */
+
+/* What is summed: of axes that lie as one in both factors, in parts. */
+static tile_split split_of(const contraction *c, const lowering *l) {
+    const axes *depth = &c->of[CLASS_DEPTH];
+    if (c->type != IR_F32 || c->of[CLASS_BATCH].n || !is_one(depth, A) || !is_one(depth, B))
+        return (tile_split){.n = 1};
+    return tile_split_of(l, c->of[CLASS_OUTER].bound, c->of[CLASS_INNER].bound, depth->count,
+                         depth->bound);
+}
+
+/* Adds the parts [part, outer, inner]. */
+static beryl_status add_parts(lowering *l, contraction *c, const tile_split *split,
+                              beryl_error *error) {
+    const graph_tensor *t = graph_tensor_at(l->g, c->node->out[0]);
+    tile_kernel *k = &c->k;
+    lengths outer, inner;
+    tile_begin(k, l, c->node, "contract_sum", 1);
+    ir_builder *b = k->b;
+    const ir_memory parts = tile_scratch(k, "parts", 0, split->bytes, IR_F32, IR_READ),
+                    out = tile_write(k, "out", c->node->out[0]);
+    ir_id to = number(c, "out_offset", t->offset);
+    measure(c, CLASS_OUTER, &outer);
+    measure(c, CLASS_INNER, &inner);
+    const ir_id i = turns(b, &outer, IR_PARALLEL, DIM_OUTER),
+                j = turns(b, &inner, IR_PARALLEL, DIM_INNER),
+                at = ir_add(b, ir_mul(b, i, inner.count), j),
+                terms = tile_count(k, "terms", split->terms),
+                sum =
+                    tile_split_sum(k, split, terms, parts, at, ir_mul(b, outer.count, inner.count));
+    to = place(c, CLASS_OUTER, &outer, OUT, i, to);
+    to = place(c, CLASS_INNER, &inner, OUT, j, to);
+    ir_store(b, out, to, ir_cast(b, tile_element(t->type), sum));
+    ir_end(b), ir_end(b);
+    return tile_end_marked(
+        k, (lower_count[IR_DIM_MAX]){c->of[CLASS_OUTER].count, c->of[CLASS_INNER].count},
+        (uint64_t[IR_DIM_MAX]){c->of[CLASS_OUTER].bound, c->of[CLASS_INNER].bound}, error);
 }
 
 beryl_status tile_contract(lowering *l, const graph_node *node, beryl_error *error) {
@@ -305,28 +355,41 @@ beryl_status tile_contract(lowering *l, const graph_node *node, beryl_error *err
         if (c->of[i].unfit)
             return lower_refuse(l, node, "axes of one kind with several sizes of a run", error);
     choose_packed(c, l, tensors);
-    beryl_status status = c->packed == TENSORS ? BERYL_OK : pack(c, l, tensors[c->packed], error);
-    if (status == BERYL_OK && c->tabled) status = tabulate(c, l, error);
+    beryl_status status = is_packed(c) ? pack(c, l, tensors[c->packed], error) : BERYL_OK;
+    if (status == BERYL_OK && is_tabled(c)) status = tabulate(c, l, error);
     if (status) return status;
+    const tile_split split = split_of(c, l);
+    const bool whole = split.n == 1;
     tile_kernel *k = &c->k;
     tile_begin(k, l, node, "contract", 1);
     ir_builder *b = k->b;
     ir_memory in[OUT], places = {0};
     static const char *const names[] = {"a", "b"};
     for (uint32_t t = 0; t < OUT; t++)
-        in[t] = t == c->packed
+        in[t] = is_packed(c) && t == c->packed
                     ? tile_scratch(k, names[t], SCRATCH_PACKED, packed_bytes(c), IR_F32, IR_READ)
                     : tile_read(k, names[t], node->in[t]);
-    if (c->tabled)
+    if (is_tabled(c))
         places = tile_scratch(k, "places", SCRATCH_PLACES,
                               c->of[CLASS_DEPTH].bound * sizeof(uint32_t), IR_U32, IR_READ);
-    const ir_memory out = tile_write(k, "out", node->out[0]), sum = ir_register(b, c->type, 1);
+    const ir_memory out = whole ? tile_write(k, "out", node->out[0])
+                                : tile_scratch(k, "parts", 0, split.bytes, IR_F32, IR_READ_WRITE),
+                    sum = ir_register(b, c->type, 1);
     ir_id at[TENSORS];
     for (uint32_t t = 0; t < TENSORS; t++)
-        at[t] = t == c->packed ? ir_u32(b, 0) : number(c, offsets[t], tensors[t]->offset);
+        at[t] = is_packed(c) && t == c->packed ? ir_u32(b, 0)
+                                               : number(c, offsets[t], tensors[t]->offset);
     lengths by[CLASSES];
     for (uint32_t i = 0; i < CLASSES; i++) measure(c, i, &by[i]);
     const bool has_batch = c->of[CLASS_BATCH].n;
+    const axes *depth = &c->of[CLASS_DEPTH];
+    ir_id part = IR_NO_ID, first;
+    if (!whole) {
+        const ir_id terms = by[CLASS_DEPTH].count;
+        part = tile_split_open(k, &split, terms, DIM_BATCH, &first, &by[CLASS_DEPTH].count);
+        for (uint32_t t = 0; t < OUT; t++)
+            at[t] = place(c, CLASS_DEPTH, &by[CLASS_DEPTH], t, first, at[t]);
+    }
     if (has_batch) {
         const ir_id i = turns(b, &by[CLASS_BATCH], IR_PARALLEL, DIM_BATCH);
         for (uint32_t t = 0; t < TENSORS; t++)
@@ -343,27 +406,35 @@ beryl_status tile_contract(lowering *l, const graph_node *node, beryl_error *err
     const ir_id i = turns(b, &by[CLASS_DEPTH], IR_REDUCE, DIM_DEPTH);
     ir_id value[OUT];
     for (uint32_t t = 0; t < OUT; t++) {
-        const ir_id from = c->tabled && t != c->packed
+        const ir_id from = is_tabled(c) && t != c->packed
                                ? ir_add(b, at[t], ir_load(b, places, i, 1))
                                : place(c, CLASS_DEPTH, &by[CLASS_DEPTH], t, i, at[t]);
         value[t] = ir_cast(b, c->type, ir_load(b, in[t], from, 1));
     }
     ir_store(b, sum, zero, product_and(c, value[A], value[B], ir_load(b, sum, zero, 1)));
     ir_end(b);
-    const ir_id result = ir_cast(b, tile_element(tensors[OUT]->type), ir_load(b, sum, zero, 1));
-    if (c->packed != TENSORS)
-        ir_if(b, ir_lt(b, c->along == CLASS_INNER ? inner : outer, by[c->along].count));
-    ir_store(b, out, at[OUT], result);
-    if (c->packed != TENSORS) ir_end(b);
+    const ir_id result = ir_load(b, sum, zero, 1);
+    if (whole) {
+        const ir_id value_out = ir_cast(b, tile_element(tensors[OUT]->type), result);
+        if (is_packed(c))
+            ir_if(b, ir_lt(b, c->along == CLASS_INNER ? inner : outer, by[c->along].count));
+        ir_store(b, out, at[OUT], value_out);
+        if (is_packed(c)) ir_end(b);
+    } else {
+        const ir_id row = ir_add(b, ir_mul(b, part, by[CLASS_OUTER].count), outer);
+        ir_store(b, out, ir_add(b, ir_mul(b, row, by[CLASS_INNER].count), inner), result);
+    }
     ir_end(b), ir_end(b);
-    if (has_batch) ir_end(b);
+    if (has_batch || !whole) ir_end(b);
     const lower_count counts[IR_DIM_MAX] = {[DIM_OUTER] = c->of[CLASS_OUTER].count,
                                             [DIM_INNER] = c->of[CLASS_INNER].count,
-                                            [DIM_BATCH] = c->of[CLASS_BATCH].count};
+                                            [DIM_BATCH] = whole ? c->of[CLASS_BATCH].count
+                                                                : (lower_count){split.n, 0}};
     uint64_t extents[IR_DIM_MAX] = {[DIM_OUTER] = c->of[CLASS_OUTER].bound,
                                     [DIM_INNER] = c->of[CLASS_INNER].bound,
-                                    [DIM_DEPTH] = c->of[CLASS_DEPTH].bound,
-                                    [DIM_BATCH] = c->of[CLASS_BATCH].bound};
-    if (c->packed != TENSORS) extents[c->along == CLASS_INNER ? DIM_INNER : DIM_OUTER] = c->width;
-    return tile_end_marked(k, counts, extents, error);
+                                    [DIM_DEPTH] = whole ? depth->bound : split.each,
+                                    [DIM_BATCH] = whole ? c->of[CLASS_BATCH].bound : split.n};
+    if (is_packed(c)) extents[c->along == CLASS_INNER ? DIM_INNER : DIM_OUTER] = c->width;
+    status = tile_end_marked(k, counts, extents, error);
+    return status == BERYL_OK && !whole ? add_parts(l, c, &split, error) : status;
 }

@@ -15,6 +15,7 @@
 #include "base/build.h"
 #include "tile/block.h"
 #include "tile/dots.h"
+#include "tile/split.h"
 
 #include <assert.h>
 
@@ -29,6 +30,7 @@ enum {
     SPREAD = 16
 };
 enum {
+    SCRATCH_PARTS = 0,
     SCRATCH_X = 1,
     SCRATCH_WEIGHT = 2,
     SCRATCH_MAX = 256 << 20,
@@ -222,6 +224,67 @@ static beryl_status multiply(lowering *l, const graph_node *node, const tile_til
         (uint64_t[IR_DIM_MAX]){(3ull * spread + 1) / 2, m, p->k, by->n_expert}, error);
 }
 
+/* Parts of the sums of few rows: parts[part, v, r]. */
+static beryl_status multiply_parts(lowering *l, const graph_node *node, const tile_tiled_product *p,
+                                   const tile_split *split, beryl_error *error) {
+    tile_kernel kernel, *k = &kernel;
+    tile_weight w;
+    tile_begin(k, l, node, "linear_parts", 1);
+    ir_builder *b = k->b;
+    if (p->stored) tile_weight_stored(&w, k, "weights", p->weight, p->shard, p->k);
+    else tile_weight_plain(&w, k, "weights", p->weight, p->k);
+    const ir_memory x = tile_read(k, "x", p->x),
+                    parts = tile_scratch(k, "parts", SCRATCH_PARTS, split->bytes, IR_F32,
+                                         IR_READ_WRITE),
+                    sum = ir_register(b, IR_F32, 1);
+    const ir_id n = tile_count(k, "n", p->n), start = tile_u32(k, "first", p->first),
+                x_offset = tile_u32(k, "x_offset", p->x_offset),
+                x_stride = tile_u32(k, "x_stride", p->x_stride), m = ir_u32(b, p->m),
+                zero = ir_u32(b, 0), one = ir_u32(b, 1);
+    ir_id from, length;
+    const ir_id part = tile_split_open(k, split, ir_u32(b, p->k), DIM_EXPERT, &from, &length),
+                v = ir_loop_marked(b, zero, n, one, IR_PARALLEL, DIM_VECTOR),
+                r = ir_loop_marked(b, zero, m, one, IR_PARALLEL, DIM_ROW);
+    ir_set(b, sum, ir_f32(b, 0));
+    const ir_id begin = ir_add(b, ir_add(b, ir_mul(b, v, x_stride), x_offset), from),
+                i = ir_loop_marked(b, zero, length, one, IR_REDUCE, DIM_K);
+    const ir_id left = ir_cast(b, IR_F32, ir_load(b, x, ir_add(b, begin, i), 1)),
+                right = tile_element_load(&w, ir_add(b, r, start), ir_add(b, from, i));
+    ir_set(b, sum, ir_fma(b, left, right, ir_get(b, sum)));
+    ir_end(b);
+    const ir_id row = ir_add(b, ir_mul(b, part, n), v);
+    ir_store(b, parts, ir_add(b, ir_mul(b, row, m), r), ir_get(b, sum));
+    ir_end(b), ir_end(b), ir_end(b);
+    return tile_end_marked(k, (lower_count[IR_DIM_MAX]){p->n, {p->m, 0}, {0, 0}, {split->n, 0}},
+                           (uint64_t[IR_DIM_MAX]){p->bound, p->m, split->each, split->n}, error);
+}
+
+static beryl_status add_parts(lowering *l, const graph_node *node, const tile_tiled_product *p,
+                              const tile_split *split, beryl_error *error) {
+    tile_kernel kernel, *k = &kernel;
+    tree_walk end;
+    ir_memory out = {0};
+    tile_begin(k, l, node, "linear_sum", 1);
+    ir_builder *b = k->b;
+    const ir_memory parts = tile_scratch(k, "parts", SCRATCH_PARTS, split->bytes, IR_F32, IR_READ);
+    if (p->end) tree_end_declare(&end, k, p->end);
+    else out = tile_write(k, "out", p->out);
+    const uint32_t to = p->to + (p->end ? 0 : graph_tensor_at(l->g, p->out)->offset),
+                   width = graph_tensor_at(l->g, p->weight)->dim[0].size;
+    const ir_id n = tile_count(k, "n", p->n), column = tile_u32(k, "out_offset", to),
+                stride = tile_u32(k, "out_stride", width), m = ir_u32(b, p->m), zero = ir_u32(b, 0),
+                one = ir_u32(b, 1);
+    const ir_id v = ir_loop_marked(b, zero, n, one, IR_PARALLEL, DIM_VECTOR),
+                r = ir_loop_marked(b, zero, m, one, IR_PARALLEL, DIM_ROW),
+                at = ir_add(b, ir_mul(b, v, m), r), size = ir_mul(b, n, m),
+                sum = tile_split_sum(k, split, ir_u32(b, p->k), parts, at, size);
+    if (p->end) tree_end_store(&end, v, ir_add(b, r, column), (ir_id[]){sum, IR_NO_ID});
+    else ir_store(b, out, ir_add(b, ir_add(b, ir_mul(b, v, stride), column), r), sum);
+    ir_end(b), ir_end(b);
+    return tile_end_marked(k, (lower_count[IR_DIM_MAX]){p->n, {p->m, 0}},
+                           (uint64_t[IR_DIM_MAX]){p->bound, p->m}, error);
+}
+
 /* A piece after the other, through one scratch. */
 static beryl_status multiply_unpacked(lowering *l, const graph_node *node,
                                       const tile_tiled_product *p, bool halves,
@@ -260,6 +323,14 @@ beryl_status tile_tiled(lowering *l, const graph_node *node, const tile_tiled_pr
         return status;
     }
     if (dots) return tile_dots(l, node, p, error);
+    /* in a training: elsewhere a dispatch more is felt */
+    const tile_split split = !halves && l->g->segments && p->m < p->bound
+                                 ? tile_split_of(l, p->bound, p->m, (lower_count){p->k, 0}, p->k)
+                                 : (tile_split){.n = 1};
+    if (split.n > 1) {
+        status = multiply_parts(l, node, p, &split, error);
+        return status == BERYL_OK ? add_parts(l, node, p, &split, error) : status;
+    }
     if (tile_is_host(l) ? type != TYPE_F32 : halves && packed && p->bound >= FROM_UNPACKED)
         return multiply_unpacked(l, node, p, halves, error);
     return multiply(l, node, p, halves, 0, p->first, p->to, p->m, error);

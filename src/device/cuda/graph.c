@@ -12,7 +12,8 @@
 
 #include <string.h>
 
-enum { OFTEN = 3, NODE_BYTES = 128, STEPS_MAX = 1 << 14 };
+/* STEPS_MAX: more, of a training, take longer as a graph than launched one by one. */
+enum { OFTEN = 3, NODE_BYTES = 128, STEPS_MAX = 1 << 12 };
 
 static void forget(cuda *d, cuda_replay *r) {
     if (r->exec) d->f.exec_drop(r->exec);

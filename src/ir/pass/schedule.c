@@ -171,12 +171,13 @@ static void fragments(const shape *s, uint32_t k, ir_schedule *out) {
     static const tile_form forms[] = {{8, 1, 1, 32, 170}, {8, 1, 1, 16, 140}, {4, 1, 1, 16, 110},
                                       {4, 4, 2, 8, 100},  {2, 4, 4, 8, 100},  {2, 4, 2, 8, 90},
                                       {2, 2, 2, 8, 70},   {2, 2, 2, 4, 50},   {1, 2, 4, 2, 30},
-                                      {1, 1, 4, 2, 20}};
+                                      {4, 2, 1, 2, 30},   {1, 1, 4, 4, 30},   {1, 1, 4, 2, 20}};
     static const tile_depth depths[] = {{64, 4}, {64, 3}, {32, 4}, {32, 3}, {32, 2}, {16, 2}};
     const uint32_t first = s->direct ? 0 : DIRECT, n_form = sizeof forms / sizeof *forms,
                    n_depth = sizeof depths / sizeof *depths;
     const tile_form *t = choose_tile(s, forms + first, n_form - first, 16, 8);
     uint32_t d = t < forms + DIRECT ? 0 : 1; /* the deepest that fits, with the fewest barriers */
+    while (d && d + 1 < n_depth && depths[d].depth > s->extents[k]) d++;
     while (d + 1 < n_depth && fragment_bytes(t, &depths[d]) > out->workgroup_bytes) {
         if (++d + 1 == n_depth && fragment_bytes(t, &depths[d]) > out->workgroup_bytes &&
             t + 1 < forms + n_form)
@@ -195,7 +196,8 @@ static void fragments(const shape *s, uint32_t k, ir_schedule *out) {
 /* A block of sums for each lane of a square. */
 static void blocks(const shape *s, uint32_t k, ir_schedule *out) {
     static const tile_form forms[] = {{16, 8, 16, 8, 100}, {8, 8, 16, 8, 90}, {16, 4, 16, 4, 80},
-                                      {8, 4, 16, 4, 60},   {4, 4, 16, 4, 40}, {8, 2, 8, 2, 20}};
+                                      {8, 4, 16, 4, 60},   {4, 4, 16, 4, 40}, {16, 4, 4, 4, 40},
+                                      {8, 2, 8, 2, 20}};
     const tile_form *t = choose_tile(s, forms, sizeof forms / sizeof *forms, 1, 1);
     out->dims[s->outer[s->n - 2]] =
         (ir_schedule_dim){.group = 2, .lane = 2, .lanes = t->m_lanes, .block = t->m_block};

@@ -1,0 +1,60 @@
+/* split.c - see tile/split.h. */
+#include "tile/split.h"
+
+enum {
+    THIN = 32,        /* rows or columns of a thin product at most, */
+    TILE = 1024,      /* and results of one of its tiles */
+    GROUPS_EACH = 16, /* of a compute unit: they have little in flight */
+    TERMS = 128,      /* of a part at least, */
+    TERMS_UNIT = 64,  /* and in multiples of */
+    BYTES_MAX = 64 << 20,
+    UNITS_UNKNOWN = 64
+};
+
+tile_split tile_split_of(const lowering *l, uint64_t rows, uint64_t columns, lower_count terms,
+                         uint64_t bound) {
+    tile_split s = {.n = 1, .each = (uint32_t)bound, .terms = terms};
+    if (tile_serial(l) || device_is_compiled(l->caps) || (rows > THIN && columns > THIN)) return s;
+    const uint64_t tiles = (rows * columns + TILE - 1) / TILE,
+                   units = l->caps->compute_units ? l->caps->compute_units : UNITS_UNKNOWN,
+                   wanted = tiles ? GROUPS_EACH * units / tiles : 1, most = bound / TERMS,
+                   n = wanted < most ? wanted : most, part = rows * columns * 4;
+    if (n < 2 || n * part > BYTES_MAX) return s;
+    const uint64_t each = ((bound + n - 1) / n + TERMS_UNIT - 1) / TERMS_UNIT * TERMS_UNIT;
+    s.n = (uint32_t)((bound + each - 1) / each);
+    if (s.n < 2) s.n = 1;
+    else s.each = (uint32_t)each;
+    s.bytes = s.n * part;
+    return s;
+}
+
+/* Parts of this run. */
+static ir_id count(tile_kernel *k, const tile_split *s, ir_id terms) {
+    if (!s->terms.extent) return ir_u32(k->b, s->n);
+    return tile_div(k, tile_add(k, terms, s->each - 1), s->each);
+}
+
+ir_id tile_split_open(tile_kernel *k, const tile_split *s, ir_id terms, uint32_t dim, ir_id *first,
+                      ir_id *length) {
+    ir_builder *b = k->b;
+    const ir_id zero = ir_u32(b, 0), one = ir_u32(b, 1);
+    const ir_id part = ir_loop_marked(b, zero, count(k, s, terms), one, IR_PARALLEL, dim);
+    *first = tile_mul(k, part, s->each);
+    *length = ir_u32(b, s->each);
+    if (s->terms.extent || s->terms.factor % s->each)
+        *length = ir_min(b, *length, ir_sub(b, terms, *first));
+    return part;
+}
+
+ir_id tile_split_sum(tile_kernel *k, const tile_split *s, ir_id terms, ir_memory parts, ir_id at,
+                     ir_id size) {
+    ir_builder *b = k->b;
+    const ir_memory sum = ir_register(b, IR_F32, 1);
+    const ir_id n = count(k, s, terms);
+    ir_set(b, sum, ir_f32(b, 0));
+    const ir_id i = ir_loop(b, ir_u32(b, 0), n, ir_u32(b, 1));
+    const ir_id x = ir_load(b, parts, ir_add(b, ir_mul(b, i, size), at), 1);
+    ir_set(b, sum, ir_add(b, ir_get(b, sum), x));
+    ir_end(b);
+    return ir_get(b, sum);
+}

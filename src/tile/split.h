@@ -1,0 +1,27 @@
+/* split.h - long sums of thin products, in parts.
+ *
+ * A product with few rows or columns has too few tiles to keep a GPU busy, while its sums are long:
+ * groups share each sum, and a dispatch after them adds what they have. For tile/ alone. */
+#ifndef TILE_SPLIT_H
+#define TILE_SPLIT_H
+
+#include "tile/kernel.h"
+
+typedef struct tile_split {
+    uint32_t n, each;  /* parts, at most; 1: the sum is whole. Terms of each but the last */
+    uint64_t bytes;    /* of what they leave: F32 [n, rows, columns] */
+    lower_count terms; /* of the whole sum */
+} tile_split;
+
+/* bound: of the terms */
+tile_split tile_split_of(const lowering *l, uint64_t rows, uint64_t columns, lower_count terms,
+                         uint64_t bound);
+/* The loop over parts, of dimension `dim`, to be opened around all others; a turn has *length of
+ * `terms`, from *first on. Gives the part. */
+ir_id tile_split_open(tile_kernel *k, const tile_split *s, ir_id terms, uint32_t dim, ir_id *first,
+                      ir_id *length);
+/* The sum of element `at` of all parts, which lie `size` apart. */
+ir_id tile_split_sum(tile_kernel *k, const tile_split *s, ir_id terms, ir_memory parts, ir_id at,
+                     ir_id size);
+
+#endif
