@@ -122,14 +122,15 @@ static void split_index(const codegen *g, ir_id index, ir_id *base, uint64_t *co
     else *constant = 0;
 }
 
-/* Two neighbouring fragments of b whose columns lie as rows of memory, one after the other: the
- * load `second` follows `first` with nothing between but values. One ldmatrix fetches both. */
+/* Two neighbouring fragments of b, whose columns (of halves: or rows) lie as rows of memory, one
+ * after the other: the load `second` follows `first` with nothing between but values. One ldmatrix
+ * fetches both. */
 static bool are_pair(const codegen *g, ir_id first, ir_id second) {
     const ir_instruction *a = &g->k->code[first], *b = &g->k->code[second];
     uint64_t place, next, stride, again, from, to;
     ir_id base, other;
     if (a->op != IR_FRAGMENT_LOAD || b->op != IR_FRAGMENT_LOAD || a->imm != b->imm ||
-        !(a->imm >> 16) || a->space != b->space || a->array != b->array)
+        a->space != b->space || a->array != b->array)
         return false;
     if (g->k->fragments[a->imm & 0xffff].role != IR_ROLE_B ||
         !codegen_constant(g, a->in[0], &place) || !codegen_constant(g, b->in[0], &next) ||
@@ -138,7 +139,7 @@ static bool are_pair(const codegen *g, ir_id first, ir_id second) {
         return false;
     split_index(g, a->in[1], &base, &from);
     split_index(g, b->in[1], &other, &to);
-    return base == other && to == from + 8 * stride;
+    return base == other && to == from + (a->imm >> 16 ? 8 * stride : 8);
 }
 
 /* The load before (step -1) or after (1) this one, with nothing between but values; id itself:
@@ -162,9 +163,10 @@ static bool load_matrix(codegen *g, ir_id id, const ir_fragment_decl *f, const s
     const char *row, *column; /* of the 16 bytes that this lane names */
     if (s->packed == 2 && are_pair(g, neighbour(g, id, -1), id)) return true; /* done */
     if (s->packed == 2 && are_pair(g, id, neighbour(g, id, 1))) {
-        row = codegen_print(g, "(lane >> 3u & 1u) * %uu", chunk),
-        column = "(lane & 7u) + (lane >> 4u & 1u) * 8u";
-        codegen_line(g, "load_matrix_4(&f%u[%s * 2u], &%s);", (unsigned)(i->imm & 0xffff), place,
+        row = transposed ? codegen_print(g, "(lane >> 3u & 1u) * %uu", chunk) : "lane & 15u";
+        column = transposed ? "(lane & 7u) + (lane >> 4u & 1u) * 8u" : "(lane >> 4u & 1u) * 8u";
+        codegen_line(g, "load_matrix_4%s(&f%u[%s * 2u], &%s);", turned ? "_turned" : "",
+                     (unsigned)(i->imm & 0xffff), place,
                      element_at(g, i, index_at(g, i, row, column)));
         return true;
     }
@@ -262,6 +264,23 @@ static bool multiply(codegen *g, const ir_instruction *i) {
     return true;
 }
 
+/* A lane's own pair: one register, or two of an element each. */
+static void move_pair(codegen *g, ir_id id, const shape *s) {
+    const ir_instruction *i = &g->k->code[id];
+    const uint32_t number = i->imm & 0xffff, pair = (uint32_t)(i->imm >> 16);
+    const ir_type type = g->k->fragments[number].type;
+    const char *place = codegen_operand(g, i, 0, 0), *in[2] = {NULL};
+    for (uint32_t w = 0; w < 2 && i->op == IR_FRAGMENT_SET; w++) in[w] = codegen_stored(g, i, w);
+    for (uint32_t w = 0; w < 2; w++) {
+        const char *at = register_at(g, number, s, place, s->packed == 1 ? pair * 2 + w : pair);
+        if (i->op == IR_FRAGMENT_GET)
+            codegen_define(g, id, w, s->packed == 1 ? at : codegen_unword(g, type, &at, w));
+        else if (s->packed == 1) codegen_line(g, "%s = %s;", at, in[w]);
+        else if (!w)
+            codegen_line(g, "%s = %s;", at, codegen_own(g, codegen_word(g, type, in, 2, 0)));
+    }
+}
+
 bool codegen_cuda_fragment(codegen *g, ir_id id) {
     const ir_instruction *i = &g->k->code[id];
     shape s;
@@ -272,6 +291,10 @@ bool codegen_cuda_fragment(codegen *g, ir_id id) {
     }
     const ir_fragment_decl *f = &g->k->fragments[i->imm & 0xffff];
     if (!shape_of(f, &s)) return false;
+    if (i->op == IR_FRAGMENT_GET || i->op == IR_FRAGMENT_SET) {
+        move_pair(g, id, &s);
+        return true;
+    }
     const char *place = codegen_operand(g, i, 0, 0);
     if (i->op == IR_FRAGMENT_LOAD && load_matrix(g, id, f, &s, place)) return true;
     load_elements(g, i, f, &s, place);

@@ -300,6 +300,17 @@ static beryl_status check_fragments(const checker *c, ir_form form) {
         if (f[1]->type != f[2]->type && floats) return wrong(c, "has factors of different types");
         return want_all(c, IR_U32S, 1);
     }
+    if (form == IR_FORM_FRAGMENT_GET || form == IR_FORM_FRAGMENT_SET) {
+        const uint32_t columns = f[0]->role == IR_ROLE_A ? f[0]->k : f[0]->n;
+        if (f[0]->role == IR_ROLE_B || f[0]->m != 16 || columns % 8 || k->subgroup_size != 32 ||
+            (f[0]->type != IR_F32 && f[0]->type != IR_F16) || i->imm >> 16 >= columns / 4)
+            return wrong(c, "names no pair of a matrix of 16 rows");
+        beryl_status status = want(c, 0, IR_U32S, 1);
+        if (status || form == IR_FORM_FRAGMENT_SET)
+            return status ? status : want(c, 1, 1u << f[0]->type, 2);
+        return i->type == f[0]->type && i->width == 2 ? BERYL_OK
+                                                      : wrong(c, "gives two of another type");
+    }
     beryl_status status = check_place(c, form == IR_FORM_FRAGMENT_STORE, &type);
     if (!status) status = want(c, 0, IR_U32S, 1);
     if (!status) status = want_index(c, 1);
@@ -379,6 +390,7 @@ static beryl_status check_unused(const checker *c, ir_form form) {
     bool imm = form == IR_FORM_CONST || form == IR_FORM_AXIS || form == IR_FORM_EXTRACT ||
                form == IR_FORM_SWIZZLE || form == IR_FORM_LANE || form == IR_FORM_COUNT ||
                form == IR_FORM_LOOP || form == IR_FORM_FRAGMENT_MMA ||
+               form == IR_FORM_FRAGMENT_GET || form == IR_FORM_FRAGMENT_SET ||
                (memory && form != IR_FORM_LOAD && form != IR_FORM_STORE && form != IR_FORM_ATOMIC);
     if ((!memory && i->space) || (!array && i->array) || (!imm && i->imm))
         return wrong(c, "sets a field that it does not use");
@@ -436,7 +448,9 @@ static beryl_status check_form(const checker *c, const ir_op_info *info) {
     case IR_FORM_FRAGMENT_FILL:
     case IR_FORM_FRAGMENT_LOAD:
     case IR_FORM_FRAGMENT_STORE:
-    case IR_FORM_FRAGMENT_MMA: return check_fragments(c, info->form);
+    case IR_FORM_FRAGMENT_MMA:
+    case IR_FORM_FRAGMENT_GET:
+    case IR_FORM_FRAGMENT_SET: return check_fragments(c, info->form);
     case IR_FORM_COPY_ASYNC: return check_copy(c);
     case IR_FORM_COUNT: return i->imm < 256 ? BERYL_OK : wrong(c, "counts beyond 255");
     case IR_FORM_LOOP:

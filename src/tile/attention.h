@@ -166,8 +166,9 @@ typedef struct attention_rows {
     tile_kernel *k;
     const attention_task *a;
     /* set before: rows of a lane, queries of a tile, heads of each; are there rows without a
-     * query?; the lane's rows begin at lane_rows * each */
-    uint32_t each, queries, group;
+     * query?; the lane's rows begin at lane_rows * each, or lie `apart` (not 0) from each other
+     * from lane_rows on */
+    uint32_t each, queries, group, apart;
     bool spare, looped; /* looped: rows of a lane are many, and not written out */
     ir_id lane_rows;
     attention_places places;

@@ -46,7 +46,9 @@ static void range_of(attention_rows *x, ir_id query, ir_id *low, ir_id *high) {
 static void row_range(attention_rows *x, ir_id done, ir_id r) {
     tile_kernel *k = x->k;
     ir_builder *b = k->b;
-    ir_id row = ir_add(b, tile_mul(k, x->lane_rows, x->each), r), own = tile_div(k, row, x->group);
+    ir_id row = x->apart ? ir_add(b, x->lane_rows, tile_mul(k, r, x->apart))
+                         : ir_add(b, tile_mul(k, x->lane_rows, x->each), r);
+    ir_id own = tile_div(k, row, x->group);
     ir_id sees = ir_and(b, ir_ge(b, own, done), ir_lt(b, own, ir_get(b, x->end))), low, high;
     range_of(x, ir_min(b, own, tile_add(k, x->n_query, UINT32_MAX)), &low, &high);
     ir_store(b, x->low, r, ir_select(b, sees, low, constant(x, UINT32_MAX)));
