@@ -171,6 +171,7 @@ static void bind(matrix *m) {
     m->column = tile_mul(k, tile_div(k, rest, f->parts), m->n_column * TILE);
     m->rows = (attention_rows){.each = 2 * f->each,
                                .apart = TILE,
+                               .joint = true,
                                .queries = f->queries,
                                .group = f->group,
                                .spare = f->queries * f->group != f->rows,
@@ -388,10 +389,11 @@ static void soften(matrix *m) {
         ir_id before = ir_load(b, m->most, constant(m, q), 1), total = IR_NO_ID;
         most[q] = ir_max(b, before, most[q]);
         ir_store(b, m->most, constant(m, q), most[q]);
-        ir_id both = ir_splat(b, most[q], 2), factor = ir_exp2(b, ir_sub(b, before, most[q]));
+        ir_id both = ir_splat(b, most[q], 2),
+              factor = ir_exp2_normal(b, ir_sub(b, before, most[q]));
         for (uint32_t i = 0; i < m->n_key; i++) {
             ir_id x = ir_fragment_get(b, m->score, constant(m, q / 2 * m->n_key + i), q % 2);
-            ir_id p = ir_exp2(b, ir_sub(b, x, both));
+            ir_id p = ir_exp2_normal(b, ir_sub(b, x, both));
             total = i ? ir_add(b, total, p) : p;
             ir_fragment_set(b, m->weight, constant(m, q / 2 * (m->n_key / 2) + i / 2),
                             q % 2 + i % 2 * 2, ir_cast(b, IR_F16, p));
@@ -480,11 +482,12 @@ static void join_stats(matrix *m) {
         }
         for (uint32_t p = 0; p < f->parts; p++) {
             ir_id part = ir_mul(b, ir_extract(b, stats[p], 1),
-                                ir_exp2(b, ir_sub(b, ir_extract(b, stats[p], 0), most)));
+                                ir_exp2_normal(b, ir_sub(b, ir_extract(b, stats[p], 0), most)));
             total = p ? ir_add(b, total, part) : part;
         }
         ir_store(b, m->total, constant(m, q), total);
-        scale_sums(m, q, ir_exp2(b, ir_sub(b, ir_load(b, m->most, constant(m, q), 1), most)));
+        scale_sums(m, q,
+                   ir_exp2_normal(b, ir_sub(b, ir_load(b, m->most, constant(m, q), 1), most)));
     }
 }
 
