@@ -4,7 +4,8 @@
  *
  * FlashAttention-2 (Dao, 2023): one walk over the keys, whose weights stay in fragments: scores of
  * a subgroup's own rows become weights where they are, and these are the left side of the product
- * with the values; sums are scaled as the largest score of a row grows. Tiles of keys and values
+ * with the values. Weights are relative to a score that was a row's largest; where a larger one is
+ * so by more than GROWTH it takes its place, and sums are scaled (FlashAttention-4). Tiles of keys and values
  * take turns in two places of workgroup memory, from F16 by asynchronous copies.
  *
  * Subgroups have different rows; where rows are few they share them, each with other keys of a
@@ -24,7 +25,8 @@ enum {
     D_MAX = 512,
     KEYS_FEW = 128,   /* not worth it */
     EIGHTS_AHEAD = 4, /* of what is cast: that a lane asks for at a time */
-    STRIP = 4         /* fragments of columns that are joined at a time */
+    STRIP = 4,        /* fragments of columns that are joined at a time */
+    GROWTH = 8        /* binary digits that weights may have: their sums are scaled beyond */
 };
 
 /* Subgroups: down x parts x across. */
@@ -73,10 +75,9 @@ static bool form_of(const device_caps *caps, const attention_task *a, form *f) {
         uint8_t down, each, parts, across, keys;
         bool held;
     } forms[] = {
-        {64, 4, 2, 1, 1, 64, true},   {128, 4, 2, 1, 1, 64, false}, {256, 8, 1, 1, 1, 64, false},
-        {128, 4, 1, 2, 1, 64, true},  {256, 4, 1, 2, 1, 64, false}, {512, 4, 1, 1, 2, 32, false},
-        {128, 2, 1, 4, 1, 64, true},  {256, 2, 1, 4, 1, 64, false}, {512, 2, 1, 2, 2, 32, false},
-        {256, 2, 1, 2, 1, 32, false},
+        {128, 4, 1, 1, 1, 64, true},  {256, 8, 1, 1, 1, 64, false}, {256, 4, 1, 2, 1, 64, false},
+        {512, 4, 1, 1, 2, 32, false}, {128, 2, 1, 4, 1, 64, true},  {256, 2, 1, 2, 1, 64, false},
+        {512, 2, 1, 2, 2, 32, false}, {256, 2, 1, 2, 1, 32, false},
     };
     const uint32_t units = caps->compute_units ? caps->compute_units : 128;
     if (!BUILD_HAS_C_TEXTS || !ir_has_fragment(caps, IR_F16, IR_F32, ROWS, TILE, DEPTH) ||
@@ -386,11 +387,17 @@ static void soften(matrix *m) {
     }
     for (uint32_t q = 0; q < n; q++) most[q] = shared(m, most[q], false);
     for (uint32_t q = 0; q < n; q++) {
-        ir_id before = ir_load(b, m->most, constant(m, q), 1), total = IR_NO_ID;
-        most[q] = ir_max(b, before, most[q]);
+        ir_id before = ir_load(b, m->most, constant(m, q), 1);
+        ir_if(b, ir_gt(b, most[q], ir_add(b, before, ir_f32(b, GROWTH))));
+        ir_id factor = ir_exp2_normal(b, ir_sub(b, before, most[q]));
         ir_store(b, m->most, constant(m, q), most[q]);
-        ir_id both = ir_splat(b, most[q], 2),
-              factor = ir_exp2_normal(b, ir_sub(b, before, most[q]));
+        ir_store(b, m->total, constant(m, q),
+                 ir_mul(b, ir_load(b, m->total, constant(m, q), 1), factor));
+        scale_sums(m, q, factor);
+        ir_end(b);
+    }
+    for (uint32_t q = 0; q < n; q++) {
+        ir_id both = ir_splat(b, ir_load(b, m->most, constant(m, q), 1), 2), total = IR_NO_ID;
         for (uint32_t i = 0; i < m->n_key; i++) {
             ir_id x = ir_fragment_get(b, m->score, constant(m, q / 2 * m->n_key + i), q % 2);
             ir_id p = ir_exp2_normal(b, ir_sub(b, x, both));
@@ -398,9 +405,8 @@ static void soften(matrix *m) {
             ir_fragment_set(b, m->weight, constant(m, q / 2 * (m->n_key / 2) + i / 2),
                             q % 2 + i % 2 * 2, ir_cast(b, IR_F16, p));
         }
-        ir_id sum = ir_mul(b, ir_load(b, m->total, constant(m, q), 1), factor);
+        ir_id sum = ir_load(b, m->total, constant(m, q), 1);
         ir_store(b, m->total, constant(m, q), ir_add(b, sum, tile_sum_vector(k, total)));
-        scale_sums(m, q, factor);
     }
 }
 
