@@ -217,6 +217,7 @@ const codegen_helper codegen_c_helpers[] = {
      "#ifdef __CUDA_ARCH__\nFN f32 exp2_normalf(f32 x) {\n    f32 y;\n    asm(\"ex2.approx.ftz.f32 %0, %1;\" : \"=f\"(y) : \"f\"(x));\n    return y;\n}\n"
      "#else\n#define exp2_normalf(x) exp2f(x)\n#endif\n"},
     {"exp2_normalf", HIP, "#define exp2_normalf(x) exp2f(x)\n"},
+    {"exp2_normal", C_LIKE, "#define exp2_normal(x) exp2(x)\n"},
     {"tanh_f32", OPENCL, "#define tanh_f32(x) tanh(x)\n"},
     {"tanh_quotient_f32", HOST, "fn tanh_quotient_f32(x: f32) -> f32 {\n" TANH_QUOTIENT "    return t;\n}\n"},
 

@@ -80,8 +80,9 @@
       TEXT("@exp($0)", .narrow = IR_FLOATS), FLOAT(exp(x)))                                        \
     X(EXP2, exp2, SAME, 1, IR_FLOATS, IR_PURE, NEAR, "2 to the power of x",                        \
       TEXT("@exp2($0)", .narrow = IR_FLOATS), FLOAT(exp2(x)))                                      \
-    X(EXP2_NORMAL, exp2_normal, SAME, 1, 1 << IR_F32, IR_PURE, NEAR,                               \
-      "exp2, a result below normal numbers may be 0", TEXT("@exp2_normal($0)"), FLOAT(exp2(x)))    \
+    X(EXP2_NORMAL, exp2_normal, SAME, 1, IR_FLOATS, IR_PURE, NEAR,                                 \
+      "exp2; what is below normal numbers may be 0",                                               \
+      TEXT("@exp2_normal($0)", .narrow = IR_FLOATS), FLOAT(exp2(x)))                               \
     X(LOG, log, SAME, 1, IR_FLOATS, IR_PURE, NEAR,                                                 \
       "natural logarithm; of 0: -inf; below zero: NaN", TEXT("@log($0)", .narrow = IR_FLOATS),     \
       FLOAT(log(x)))                                                                               \

@@ -6,7 +6,8 @@
  * a subgroup's own rows become weights where they are, and these are the left side of the product
  * with the values. Weights are relative to a score that was a row's largest; where a larger one is
  * so by more than GROWTH it takes its place, and sums are scaled (FlashAttention-4). Tiles of keys and values
- * take turns in two places of workgroup memory, from F16 by asynchronous copies.
+ * take turns in two places of workgroup memory, by asynchronous copies; of values of the run a
+ * dispatch before makes halves.
  *
  * Subgroups have different rows; where rows are few they share them, each with other keys of a
  * tile, and join their sums at the end; where heads are long they share them too, each with other
@@ -23,10 +24,10 @@ enum {
     PAD = 8, /* elements: rows begin in other banks */
     EIGHT = ATTENTION_EIGHT,
     D_MAX = 512,
-    KEYS_FEW = 128,   /* not worth it */
-    EIGHTS_AHEAD = 4, /* of what is cast: that a lane asks for at a time */
-    STRIP = 4,        /* fragments of columns that are joined at a time */
-    GROWTH = 8        /* binary digits that weights may have: their sums are scaled beyond */
+    KEYS_FEW = 128, /* not worth it */
+    HALVES_LANES = 128,
+    STRIP = 4, /* fragments of columns that are joined at a time */
+    GROWTH = 8 /* binary digits that weights may have: their sums are scaled beyond */
 };
 
 /* Subgroups: down x parts x across. */
@@ -138,13 +139,69 @@ static ir_id constant(matrix *m, uint32_t n) {
     return ir_u32(m->k.b, n);
 }
 
+/* ---- keys and values of the run, as halves --------------------------------------------------- */
+
+static uint32_t halves_of(const attention_task *a) { /* elements, of keys */
+    return a->n_slot * a->n_row * a->n_kv * a->d;
+}
+
+static ir_memory halves_bind(tile_kernel *k, const attention_task *a, ir_access access) {
+    return tile_scratch(k, "halves", ATTENTION_WORK, (uint64_t)halves_of(a) * 4, IR_F16, access);
+}
+
+/* Scratch [2, slot, row, kv head, d]: an eight a lane. */
+static beryl_status halve(lowering *l, const graph_node *node, const attention_task *a,
+                          beryl_error *error) {
+    tile_kernel kernel, *k = &kernel;
+    attention_cache caches[2];
+    const uint32_t eights = a->d / EIGHT, line = a->n_kv * eights;
+    const lower_count rows = a->n_slot == 1 ? a->held : (lower_count){a->n_slot * a->n_row, 0};
+    tile_begin(k, l, node, "attention_halves", HALVES_LANES);
+    ir_builder *b = k->b;
+    attention_caches_bind(&caches[0], &caches[1], k, a, true);
+    ir_memory out = halves_bind(k, a, IR_READ_WRITE);
+    ir_id n = tile_count(k, "rows", rows), lane = tile_lane(k), row = tile_div(k, lane, line),
+          rest = tile_rem(k, lane, line), kv = tile_div(k, rest, eights),
+          eight = tile_rem(k, rest, eights);
+    ir_if(b, ir_lt(b, row, n));
+    for (uint32_t i = 0; i < 2; i++) {
+        ir_id raw[ATTENTION_RAW_MAX];
+        ir_id from = attention_cache_at(&caches[i], ir_u32(b, 0), row, kv, EIGHT);
+        attention_cache_load(&caches[i], ir_add(b, from, eight), raw);
+        ir_store(b, out, tile_add(k, tile_mul(k, lane, EIGHT), i * halves_of(a)),
+                 ir_cast(b, IR_F16, attention_cache_values(&caches[i], raw)));
+    }
+    ir_end(b);
+    return tile_end(k, lower_count_times(rows, line), HALVES_LANES, error);
+}
+
+static void caches_bind(matrix *m) {
+    tile_kernel *k = &m->k;
+    const attention_task *a = m->a;
+    if (a->cache == TYPE_F16) {
+        attention_caches_bind(&m->keys, &m->values, k, a, true);
+        return;
+    }
+    m->keys = (attention_cache){.k = k,
+                                .type = TYPE_F16,
+                                .at = halves_bind(k, a, IR_READ),
+                                .halves = true,
+                                .offset = IR_NO_ID,
+                                .start = IR_NO_ID,
+                                .stride = {a->n_kv * a->d, a->d},
+                                .n_kv = a->n_kv,
+                                .d = a->d};
+    m->values = m->keys;
+    m->values.start = tile_u32(k, "v_start", halves_of(a));
+}
+
 static void bind(matrix *m) {
     tile_kernel *k = &m->k;
     ir_builder *b = k->b;
     const attention_task *a = m->a;
     const form *f = &m->f;
     m->q = tile_read(k, "q", a->q);
-    attention_caches_bind(&m->keys, &m->values, k, a, true);
+    caches_bind(m);
     m->out = tile_write(k, "out", a->out);
     m->q_offset = tile_u32(k, "q_offset", a->q_offset);
     m->scale = tile_f32(k, "scale", a->scale * 1.44269504f); /* scores: exponents of 2 */
@@ -233,35 +290,17 @@ static void stage(matrix *m, const attention_cache *cache, ir_id first, ir_id pl
     tile_kernel *k = &m->k;
     ir_builder *b = k->b;
     const form *f = &m->f;
-    const uint32_t n = f->keys * f->d / EIGHT, threads = threads_of(f),
-                   turns = (n + threads - 1) / threads;
-    const bool some = n % threads;
-    for (uint32_t begin = 0; begin < turns; begin += EIGHTS_AHEAD) {
-        const uint32_t count = turns - begin < EIGHTS_AHEAD ? turns - begin : EIGHTS_AHEAD;
-        ir_id raw[EIGHTS_AHEAD][ATTENTION_RAW_MAX], to[EIGHTS_AHEAD], e[EIGHTS_AHEAD];
-        for (uint32_t i = 0; i < count; i++) {
-            ir_id key;
-            eight_of(m, constant(m, begin + i), &key, &e[i]);
-            to[i] = ir_add(b, place, ir_add(b, tile_mul(k, key, line_of(f)), e[i]));
-            ir_id is = some ? ir_lt(b, key, constant(m, f->keys)) : IR_NO_ID;
-            ir_id from = ir_add(b, attention_rows_key(&m->rows, cache, ir_add(b, first, key)),
-                                inside(m, e[i]));
-            if (cache->halves) {
-                if (some) ir_if(b, is);
-                ir_copy_async(b, m->stage, to[i], cache->at, attention_cache_bound(cache, from),
-                              2 * EIGHT,
-                              f->d == m->a->d ? IR_NO_ID : ir_lt(b, e[i], constant(m, m->a->d)));
-                if (some) ir_end(b);
-            } else {
-                attention_cache_load(cache, tile_div(k, from, EIGHT), raw[i]);
-            }
-        }
-        for (uint32_t i = 0; i < count && !cache->halves; i++) {
-            if (some)
-                ir_if(b, ir_lt(b, to[i], ir_add(b, place, constant(m, f->keys * line_of(f)))));
-            store_eight(m, m->stage, to[i], attention_cache_values(cache, raw[i]), e[i]);
-            if (some) ir_end(b);
-        }
+    const uint32_t n = f->keys * f->d / EIGHT, threads = threads_of(f);
+    for (uint32_t turn = 0; turn * threads < n; turn++) {
+        ir_id key, e;
+        eight_of(m, constant(m, turn), &key, &e);
+        ir_id to = ir_add(b, place, ir_add(b, tile_mul(k, key, line_of(f)), e)),
+              from = ir_add(b, attention_rows_key(&m->rows, cache, ir_add(b, first, key)),
+                            inside(m, e));
+        if (n % threads) ir_if(b, ir_lt(b, key, constant(m, f->keys)));
+        ir_copy_async(b, m->stage, to, cache->at, attention_cache_bound(cache, from), 2 * EIGHT,
+                      f->d == m->a->d ? IR_NO_ID : ir_lt(b, e, constant(m, m->a->d)));
+        if (n % threads) ir_end(b);
     }
 }
 
@@ -574,6 +613,8 @@ beryl_status attention_matrix(lowering *l, const graph_node *node, const attenti
     if (!form_of(l->caps, a, &m.f)) return lower_refuse(l, node, "heads of this shape", error);
     tile_kernel *k = &m.k;
     const form *f = &m.f;
+    const beryl_status status = a->cache == TYPE_F32 ? halve(l, node, a, error) : BERYL_OK;
+    if (status != BERYL_OK) return status;
     tile_begin(k, l, node, "attention_matrix", threads_of(f));
     ir_builder *b = k->b;
     ir_subgroup(b, LANES);
