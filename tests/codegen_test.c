@@ -955,6 +955,7 @@ static const ir_kernel *make_fragments(bench *w, job *j, ir_type type) {
     ir_fragment_load(b, fa, one, stage, ir_mul(b, s, size), c16, true);
     ir_fragment_load(b, fb, zero, stage, ir_mul(b, s, size), c8, false);
     ir_fragment_load(b, fb, one, x, ir_fma(b, s, size, ir_u32(b, 3)), ck, true);
+    if (k == 16) ir_fragment_set(b, fa, zero, 1, ir_fragment_get(b, fa, one, 2));
     const ir_id turn = ir_loop_unrolled(b, zero, ir_u32(b, 2), one, 2);
     ir_fragment_mma(b, fc, zero, fa, turn, fb, turn);
     ir_end(b);
@@ -970,43 +971,6 @@ static const ir_kernel *make_fragments(bench *w, job *j, ir_type type) {
     }
     give(w, j, 0, data, n * ir_type_bytes(type));
     give(w, j, 1, NULL, 512 * 4);
-    return made;
-}
-
-/* Two subgroups: the pairs of a product become the left side of the next one, and are scaled where
- * they are. */
-static const ir_kernel *make_pairs(bench *w, job *j) {
-    ir_builder *b = ir_begin(&w->arena, "fragments_pairs", 64, 1, 1);
-    ir_subgroup(b, 32);
-    const ir_memory x = ir_buffer(b, IR_F16, IR_READ, "x"),
-                    y = ir_buffer(b, IR_F32, IR_READ_WRITE, "y");
-    const ir_fragments fa = ir_fragment(b, IR_ROLE_A, IR_F16, 16, 8, 16, 2),
-                       fb = ir_fragment(b, IR_ROLE_B, IR_F16, 16, 8, 16, 1),
-                       fc = ir_fragment(b, IR_ROLE_C, IR_F32, 16, 8, 16, 1);
-    const ir_id l = ir_local(b, 0), s = ir_shr(b, l, ir_u32(b, 5)), zero = ir_u32(b, 0),
-                one = ir_u32(b, 1), size = ir_u32(b, 128), c8 = ir_u32(b, 8), c16 = ir_u32(b, 16);
-    ir_fragment_fill(b, fc, zero, ir_f32(b, 2));
-    ir_fragment_load(b, fa, zero, x, ir_mul(b, s, size), c16, false);
-    ir_fragment_load(b, fb, zero, x, ir_mul(b, s, c16), c8, false);
-    ir_fragment_mma(b, fc, zero, fa, zero, fb, zero);
-    for (uint32_t pair = 0; pair < 2; pair++) {
-        const ir_id v = ir_fragment_get(b, fc, zero, pair),
-                    half = ir_mul(b, v, ir_number(b, IR_F32, 2, 0.5));
-        ir_fragment_set(b, fa, one, pair, ir_cast(b, IR_F16, v));
-        ir_fragment_set(b, fa, one, pair + 2, ir_cast(b, IR_F16, half));
-        ir_fragment_set(b, fc, zero, pair, ir_neg(b, half));
-    }
-    ir_fragment_mma(b, fc, zero, fa, one, fb, zero);
-    ir_fragment_store(b, fc, zero, y, ir_mul(b, s, size), c8, false);
-    ir_store(b, y, ir_fma(b, l, ir_u32(b, 2), ir_u32(b, 256)),
-             ir_cast(b, IR_F32, ir_fragment_get(b, fa, one, 3)));
-    const ir_kernel *made = NULL;
-    if (ir_finish(b, &made, &w->error)) return NULL;
-    uint16_t data[512];
-    for (uint32_t e = 0; e < 512; e++)
-        data[e] = (uint16_t)ir_from_double(IR_F16, (double)(e * 7 % 19) - 9);
-    give(w, j, 0, memcpy(bytes_of(w, sizeof data), data, sizeof data), sizeof data);
-    give(w, j, 1, NULL, 384 * 4);
     return made;
 }
 
@@ -1126,7 +1090,6 @@ static const kernel_case kernels[] = {
     {"staging", NULL, make_staging, NULL, IR_F32, 0},
     {"staging", NULL, make_staging, NULL, IR_F16, 0},
     {"fragments", NULL, make_fragments, NULL, IR_F16, 0},
-    {"fragments-pairs", make_pairs, NULL, NULL, 0, 0},
     {"fragments", NULL, make_fragments, NULL, IR_BF16, 0},
     {"fragments", NULL, make_fragments, NULL, IR_I8, 0},
     {"places", make_places, NULL, NULL, 0, 0},

@@ -4,10 +4,10 @@
  *
  * FlashAttention-2 (Dao, 2023): one walk over the keys, whose weights stay in fragments: scores of
  * a subgroup's own rows become weights where they are, and these are the left side of the product
- * with the values. Weights are relative to a score that was a row's largest; where a larger one is
- * so by more than GROWTH it takes its place, and sums are scaled (FlashAttention-4). Tiles of keys and values
- * take turns in two places of workgroup memory, by asynchronous copies; of values of the run a
- * dispatch before makes halves.
+ * with the values. Weights are relative to a score that was a row's largest; one that is larger by
+ * more than GROWTH takes its place, and sums are scaled (as in FlashAttention-4). Tiles of keys and
+ * values take turns in two places of workgroup memory, by asynchronous copies; of values of the run
+ * a dispatch before makes halves.
  *
  * Subgroups have different rows; where rows are few they share them, each with other keys of a
  * tile, and join their sums at the end; where heads are long they share them too, each with other
