@@ -26,6 +26,7 @@ enum {
     D_MAX = 512,
     KEYS_FEW = 128, /* not worth it */
     HALVES_LANES = 128,
+    HALVES_MAX = 1 << 28,
     STRIP = 4, /* fragments of columns that are joined at a time */
     GROWTH = 8 /* binary digits that weights may have: their sums are scaled beyond */
 };
@@ -69,6 +70,10 @@ static uint32_t bytes_of(const form *f) {
     return (2 * place_of(f) + queries) * 2 + (f->parts > 1 ? joined_of(f) * 4 : 0);
 }
 
+static uint64_t halves_of(const attention_task *a) { /* elements of the keys */
+    return (uint64_t)a->n_slot * a->n_row * a->n_kv * a->d;
+}
+
 /* The first that fits and has work for all units, else the one with the most workgroups. */
 static bool form_of(const device_caps *caps, const attention_task *a, form *f) {
     static const struct {
@@ -76,16 +81,17 @@ static bool form_of(const device_caps *caps, const attention_task *a, form *f) {
         uint8_t down, each, parts, across, keys;
         bool held;
     } forms[] = {
-        {128, 4, 1, 1, 1, 64, true},  {256, 8, 1, 1, 1, 64, false}, {256, 4, 1, 2, 1, 64, false},
-        {512, 4, 1, 1, 2, 32, false}, {128, 2, 1, 4, 1, 64, true},  {256, 2, 1, 2, 1, 64, false},
-        {512, 2, 1, 2, 2, 32, false}, {256, 2, 1, 2, 1, 32, false},
+        {64, 4, 2, 1, 1, 64, true},   {128, 4, 1, 1, 1, 64, true},  {256, 8, 1, 1, 1, 64, false},
+        {256, 4, 1, 2, 1, 64, false}, {512, 4, 1, 1, 2, 32, false}, {128, 2, 1, 4, 1, 64, true},
+        {256, 2, 1, 2, 1, 64, false}, {512, 2, 1, 2, 2, 32, false}, {256, 2, 1, 2, 1, 32, false},
     };
     const uint32_t units = caps->compute_units ? caps->compute_units : 128;
     if (!BUILD_HAS_C_TEXTS || !ir_has_fragment(caps, IR_F16, IR_F32, ROWS, TILE, DEPTH) ||
         caps->subgroup_size != LANES)
         return false;
     if (a->raw || !a->fast || a->d % EIGHT || a->d > D_MAX || a->n_head % a->n_kv ||
-        a->keys < KEYS_FEW || !(a->cache == TYPE_F16 || (a->cache == TYPE_F32 && a->plain)))
+        a->keys < KEYS_FEW ||
+        !(a->cache == TYPE_F16 || (a->cache == TYPE_F32 && a->plain && halves_of(a) <= HALVES_MAX)))
         return false;
     uint64_t most = 0;
     for (uint32_t i = 0; i < sizeof forms / sizeof *forms; i++) {
@@ -141,12 +147,8 @@ static ir_id constant(matrix *m, uint32_t n) {
 
 /* ---- keys and values of the run, as halves --------------------------------------------------- */
 
-static uint32_t halves_of(const attention_task *a) { /* elements, of keys */
-    return a->n_slot * a->n_row * a->n_kv * a->d;
-}
-
 static ir_memory halves_bind(tile_kernel *k, const attention_task *a, ir_access access) {
-    return tile_scratch(k, "halves", ATTENTION_WORK, (uint64_t)halves_of(a) * 4, IR_F16, access);
+    return tile_scratch(k, "halves", ATTENTION_WORK, halves_of(a) * 4, IR_F16, access);
 }
 
 /* Scratch [2, slot, row, kv head, d]: an eight a lane. */
@@ -168,7 +170,7 @@ static beryl_status halve(lowering *l, const graph_node *node, const attention_t
         ir_id raw[ATTENTION_RAW_MAX];
         ir_id from = attention_cache_at(&caches[i], ir_u32(b, 0), row, kv, EIGHT);
         attention_cache_load(&caches[i], ir_add(b, from, eight), raw);
-        ir_store(b, out, tile_add(k, tile_mul(k, lane, EIGHT), i * halves_of(a)),
+        ir_store(b, out, tile_add(k, tile_mul(k, lane, EIGHT), i * (uint32_t)halves_of(a)),
                  ir_cast(b, IR_F16, attention_cache_values(&caches[i], raw)));
     }
     ir_end(b);
@@ -192,7 +194,7 @@ static void caches_bind(matrix *m) {
                                 .n_kv = a->n_kv,
                                 .d = a->d};
     m->values = m->keys;
-    m->values.start = tile_u32(k, "v_start", halves_of(a));
+    m->values.start = tile_u32(k, "v_start", (uint32_t)halves_of(a));
 }
 
 static void bind(matrix *m) {
