@@ -6,6 +6,7 @@
  * interpreter: indices, races, undefined memory.
  */
 #include "ir/ir.h"
+#include "base/build.h"
 #include "base/error.h"
 
 #include <stdarg.h>
@@ -104,6 +105,8 @@ static beryl_status check_array(const checker *c, const ir_array_decl *a, const 
     return BERYL_OK;
 }
 
+static const char no_fragments[] = "this build has no fragments";
+
 static beryl_status check_fragment(const checker *c, const ir_fragment_decl *f, uint32_t number,
                                    uint64_t *bytes) {
     const uint32_t factors =
@@ -149,7 +152,8 @@ static beryl_status check_declarations(const checker *c) {
     }
     bytes = 0;
     for (uint32_t i = 0; i < k->n_fragment; i++) {
-        status = check_fragment(c, &k->fragments[i], i, &bytes);
+        status = BUILD_HAS_C_TEXTS ? check_fragment(c, &k->fragments[i], i, &bytes)
+                                   : declared_wrong(c, no_fragments);
         if (status) return status;
     }
     return BERYL_OK;
@@ -451,7 +455,8 @@ static beryl_status check_form(const checker *c, const ir_op_info *info) {
     case IR_FORM_FRAGMENT_STORE:
     case IR_FORM_FRAGMENT_MMA:
     case IR_FORM_FRAGMENT_GET:
-    case IR_FORM_FRAGMENT_SET: return check_fragments(c, info->form);
+    case IR_FORM_FRAGMENT_SET:
+        return BUILD_HAS_C_TEXTS ? check_fragments(c, info->form) : wrong(c, no_fragments);
     case IR_FORM_COPY_ASYNC: return check_copy(c);
     case IR_FORM_COUNT: return i->imm < 256 ? BERYL_OK : wrong(c, "counts beyond 255");
     case IR_FORM_LOOP:
