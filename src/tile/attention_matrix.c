@@ -27,8 +27,9 @@ enum {
     KEYS_FEW = 128, /* not worth it */
     HALVES_LANES = 128,
     HALVES_MAX = 1 << 28,
-    STRIP = 4, /* fragments of columns that are joined at a time */
-    GROWTH = 8 /* binary digits that weights may have: their sums are scaled beyond */
+    ROWS_BYTES = 32, /* of attention_rows */
+    STRIP = 4,       /* fragments of columns that are joined at a time */
+    GROWTH = 8       /* binary digits that weights may have: their sums are scaled beyond */
 };
 
 /* Subgroups: down x parts x across. */
@@ -67,7 +68,7 @@ static uint32_t joined_of(const form *f) { /* f32: sums of the other parts; thei
 
 static uint32_t bytes_of(const form *f) {
     const uint32_t queries = overlaid(f) ? 0 : f->rows * line_of(f);
-    return (2 * place_of(f) + queries) * 2 + (f->parts > 1 ? joined_of(f) * 4 : 0);
+    return (2 * place_of(f) + queries) * 2 + (f->parts > 1 ? joined_of(f) * 4 : 0) + ROWS_BYTES;
 }
 
 static uint64_t halves_of(const attention_task *a) { /* elements of the keys */
