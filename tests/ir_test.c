@@ -129,6 +129,7 @@ static void build_memory(ir_builder *b) {
     ir_emit(b, (ir_instruction){.op = IR_FRAGMENT_WAIT,
                                 .in = {IR_NO_ID, IR_NO_ID, IR_NO_ID, IR_NO_ID},
                                 .imm = 1});
+    ir_fragment_set(b, fa, one, 3, ir_cast(b, IR_F16, ir_fragment_get(b, fc, zero, 1)));
     ir_fragment_store(b, fc, zero, z, zero, stride, false);
     ir_get(b, r);
     ir_set(b, r, ir_number(b, IR_F16, 1, 0.1));
@@ -418,6 +419,8 @@ static const struct refusal {
     {"fragment_mma 5 0 1 %0 %0 %0\n", "different shapes or kinds"},
     {"fragment_mma 2 0 1 %0 %0 %1\n", "operand 2 is f32"},
     {"fragment_multiply 0 1 workgroup 0 %0 %0\n", "wants sums"},
+    {"%6 = fragment_get f32x2 1 0 %0\n", "no pair of a matrix"},
+    {"%6 = fragment_get f32x2 2 2 %0\n", "no pair of a matrix"},
     {"fragment_load 0 buffer 0 %0 %0 %0\n", "fragment's type"},
     {"fragment_load 2 register 0 %0 %0 %0\n", "needs a buffer or a workgroup array"},
     {"fragment_store 2 buffer 0 %0 %0 %0\n", "read only"},

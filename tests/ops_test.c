@@ -1412,6 +1412,7 @@ static const struct attention_form {
     {"matrix", "_matrix", matrix_cases, sizeof matrix_cases / sizeof *matrix_cases, 32, 1,
      227 << 10, false},
     {"matrix-small", "_matrix", matrix_cases, 2, 32, 1, 80 << 10, false},
+    {"matrix-shared", "_matrix", matrix_cases + 1, 3, 32, 132, 227 << 10, false},
     {"matrix-chosen", NULL, matrix_cases, sizeof matrix_cases / sizeof *matrix_cases, 1, 0, 0,
      false},
     {"far", "_far", far_cases, sizeof far_cases / sizeof *far_cases, 32, 2, 48 << 10, false},

@@ -620,5 +620,6 @@ const codegen_language_info codegen_c = {
     .load = codegen_c_load,
     .store = codegen_c_store,
     .atomic = atomic,
+    .fragment = codegen_c_fragment_pair,
     .kernel = kernel,
 };

@@ -316,6 +316,23 @@ bool codegen_cuda_multiplies(const ir_kernel *k) {
     return false;
 }
 
+/* A lane's own pair: one register, or two of an element each. */
+static void move_pair(codegen *g, ir_id id, const shape *s) {
+    const ir_instruction *i = &g->k->code[id];
+    const uint32_t number = i->imm & 0xffff, pair = (uint32_t)(i->imm >> 16);
+    const ir_type type = g->k->fragments[number].type;
+    const char *place = codegen_operand(g, i, 0, 0), *in[2] = {NULL};
+    for (uint32_t w = 0; w < 2 && i->op == IR_FRAGMENT_SET; w++) in[w] = codegen_stored(g, i, w);
+    for (uint32_t w = 0; w < 2; w++) {
+        const char *at = register_at(g, number, s, place, s->packed == 1 ? pair * 2 + w : pair);
+        if (i->op == IR_FRAGMENT_GET)
+            codegen_define(g, id, w, s->packed == 1 ? at : codegen_unword(g, type, &at, w));
+        else if (s->packed == 1) codegen_line(g, "%s = %s;", at, in[w]);
+        else if (!w)
+            codegen_line(g, "%s = %s;", at, codegen_own(g, codegen_word(g, type, in, 2, 0)));
+    }
+}
+
 bool codegen_cuda_fragment(codegen *g, ir_id id) {
     const ir_instruction *i = &g->k->code[id];
     shape s;
@@ -335,6 +352,10 @@ bool codegen_cuda_fragment(codegen *g, ir_id id) {
     }
     const ir_fragment_decl *f = &g->k->fragments[i->imm & 0xffff];
     if (!shape_of(f, &s)) return false;
+    if (i->op == IR_FRAGMENT_GET || i->op == IR_FRAGMENT_SET) {
+        move_pair(g, id, &s);
+        return true;
+    }
     const char *place = codegen_operand(g, i, 0, 0);
     if (i->op == IR_FRAGMENT_LOAD && load_matrix(g, id, f, &s, place)) return true;
     load_elements(g, i, f, &s, place);

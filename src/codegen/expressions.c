@@ -20,6 +20,7 @@ static const math_name math_names[] = {
     {"fmod", "fmod_f32", NULL, NULL},
     {"fma", "fma", "fma_f32", NULL},
     {"exp", "exp", "exp_f32", "exp_f32"},
+    {"exp2_normal", "exp2", "exp2f", "exp2"},
     {"atan2", "atan2_f32", NULL, NULL},
     {"sinh", "sinh_f32", NULL, NULL},
     {"cosh", "cosh_f32", NULL, NULL},

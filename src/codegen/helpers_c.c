@@ -212,6 +212,12 @@ const codegen_helper codegen_c_helpers[] = {
      "    let p: f32 = @fma(@fma(p2, r, 4.99999949e-1f), r * r, r);\n"
      "    return select((p + 1.0f) * bitcast<f32>(t << 23u), 0.0f, x < -87.33654f);\n}\n"},
     {"exp_f32", OPENCL, "#define exp_f32(x) exp(x)\n"},
+    /* one instruction */
+    {"exp2_normalf", CUDA,
+     "#ifdef __CUDA_ARCH__\nFN f32 exp2_normalf(f32 x) {\n    f32 y;\n    asm(\"ex2.approx.ftz.f32 %0, %1;\" : \"=f\"(y) : \"f\"(x));\n    return y;\n}\n"
+     "#else\n#define exp2_normalf(x) exp2f(x)\n#endif\n"},
+    {"exp2_normalf", HIP, "#define exp2_normalf(x) exp2f(x)\n"},
+    {"exp2_normal", C_LIKE, "#define exp2_normal(x) exp2(x)\n"},
     {"tanh_f32", OPENCL, "#define tanh_f32(x) tanh(x)\n"},
     {"tanh_quotient_f32", HOST, "fn tanh_quotient_f32(x: f32) -> f32 {\n" TANH_QUOTIENT "    return t;\n}\n"},
 

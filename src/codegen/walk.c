@@ -34,7 +34,8 @@ void codegen_fail(codegen *g, ir_id id, const char *why) {
         type = (ir_type)g->k->code[i->in[0]].type;
     if (op->form == IR_FORM_FRAGMENT_FILL) type = g->k->fragments[i->array].type;
     if (op->form == IR_FORM_FRAGMENT_LOAD || op->form == IR_FORM_FRAGMENT_STORE ||
-        op->form == IR_FORM_FRAGMENT_MMA || op->form == IR_FORM_FRAGMENT_MULTIPLY)
+        op->form == IR_FORM_FRAGMENT_MMA || op->form == IR_FORM_FRAGMENT_MULTIPLY ||
+        op->form == IR_FORM_FRAGMENT_SET)
         type = g->k->fragments[i->imm & 0xffff].type;
     g->status = base_fail_at(g->error, BERYL_UNSUPPORTED, id, "%s of %s in %s (kernel '%s'): %s",
                              op->name, ir_type_name(type), g->language->name, g->k->name, why);
@@ -383,11 +384,9 @@ static void load(codegen *g, ir_id id) {
     if (bars) codegen_line(g, "%s", g->language->barrier);
 }
 
-/* What to store of a lane. Storing rounds to f16 as a cast does, so of what was cast for the
- * store alone: what it was before. */
-static const char *stored(codegen *g, const ir_instruction *i, uint32_t lane) {
+const char *codegen_stored(codegen *g, const ir_instruction *i, uint32_t lane) {
     const ir_instruction *from = &g->k->code[i->in[1]];
-    const bool rounds = i->type == IR_F16 && i->space != IR_REGISTER && !g->language->wgsl &&
+    const bool rounds = from->type == IR_F16 && i->space != IR_REGISTER && !g->language->wgsl &&
                         g->language->language != DEVICE_C;
     uint32_t place = lane;
     while (rounds && from->op == IR_COMPOSE) {
@@ -406,7 +405,7 @@ static void store(codegen *g, const ir_instruction *i) {
         return;
     }
     const char *values[16];
-    for (uint32_t lane = 0; lane < i->width; lane++) values[lane] = stored(g, i, lane);
+    for (uint32_t lane = 0; lane < i->width; lane++) values[lane] = codegen_stored(g, i, lane);
     g->language->store(g, i, codegen_index_of(g, i, 0), values);
 }
 
@@ -494,6 +493,8 @@ void codegen_one(codegen *g, ir_id id) {
     case IR_FORM_FRAGMENT_STORE:
     case IR_FORM_FRAGMENT_MMA:
     case IR_FORM_FRAGMENT_MULTIPLY:
+    case IR_FORM_FRAGMENT_GET:
+    case IR_FORM_FRAGMENT_SET:
         if (!g->language->fragment || !g->language->fragment(g, id))
             codegen_fail(g, id, "the language has no matrix fragments");
         return;

@@ -87,6 +87,9 @@ void codegen_line(codegen *g, const char *format, ...)
 /* An expression in WGSL's syntax as the language writes it. */
 const char *codegen_own(codegen *g, const char *expression);
 const char *codegen_operand(codegen *g, const ir_instruction *i, uint32_t operand, uint32_t lane);
+/* What to store of operand 1's lane. Storing rounds to f16 as a cast does, so of what was cast for
+ * the store alone: what it was before. */
+const char *codegen_stored(codegen *g, const ir_instruction *i, uint32_t lane);
 /* Writes a declaration (expression in WGSL's syntax) and makes its name the lane's text. */
 void codegen_define(codegen *g, ir_id id, uint32_t lane, const char *expression);
 const char *codegen_temporary(codegen *g, const char *type, const char *expression); /* its name */

@@ -503,6 +503,16 @@ void ir_fragment_mma(ir_builder *b, ir_fragments c, ir_id c_place, ir_fragments 
          (ir_id[]){c_place, a_place, right_place});
 }
 
+ir_id ir_fragment_get(ir_builder *b, ir_fragments f, ir_id place, uint32_t pair) {
+    const ir_type type = b && f.array < b->k.n_fragment ? b->fragments[f.array].type : IR_NONE;
+    return emit(b, IR_FRAGMENT_GET, type, 2, f.array | (uint64_t)pair << 16, 1, (ir_id[]){place});
+}
+
+void ir_fragment_set(ir_builder *b, ir_fragments f, ir_id place, uint32_t pair, ir_id value) {
+    emit(b, IR_FRAGMENT_SET, IR_NONE, 0, f.array | (uint64_t)pair << 16, 2,
+         (ir_id[]){place, value});
+}
+
 void ir_copy_async(ir_builder *b, ir_memory workgroup, ir_id to, ir_memory buffer, ir_id from,
                    uint32_t bytes, ir_id valid) {
     emit_at(b, IR_COPY_ASYNC, IR_NONE, 0, buffer.array | (uint64_t)bytes << 16, workgroup,

@@ -495,6 +495,33 @@ static void fragment_multiply(machine *m, uint32_t s) {
     }
 }
 
+/* A lane's own pair: get, set. */
+static void fragment_pair(machine *m, bool sets) {
+    const ir_instruction *i = at(m);
+    const uint32_t number = i->imm & 0xffff, pair = (uint32_t)(i->imm >> 16);
+    const ir_fragment_decl *f = &m->k->fragments[number];
+    for (uint32_t lane = 0; lane < m->lanes && !m->status; lane++) {
+        if (!m->mask[lane]) continue;
+        const uint64_t place = operand(m, 0, lane);
+        m->lane = lane;
+        if (place >= f->count) {
+            fail(m, "place %llu is outside the %u of fragment %u", (unsigned long long)place,
+                 f->count, number);
+            return;
+        }
+        const uint64_t matrix = lane / 32 * f->count + place;
+        uint64_t *elements = m->fragments[number] + matrix * rows_of(f) * columns_of(f) +
+                             (lane % 32 / 4 + 8 * (pair & 1)) * columns_of(f) + lane % 4 * 2 +
+                             pair / 2 * 8;
+        if (!sets && !m->filled[number][matrix])
+            fail(m, "reads fragment %u, which is undefined", number);
+        if (sets) m->filled[number][matrix] = true;
+        for (uint32_t w = 0; w < 2; w++)
+            if (sets) elements[w] = value(m, i->in[1], lane)[w];
+            else value(m, m->id, lane)[w] = elements[w];
+    }
+}
+
 static void run_fragment(machine *m) {
     const ir_instruction *i = at(m);
     uint32_t size = m->k->subgroup_size;
@@ -660,6 +687,8 @@ static void run_plain(machine *m, const ir_op_info *info) {
     case IR_FORM_FRAGMENT_STORE:
     case IR_FORM_FRAGMENT_MULTIPLY:
     case IR_FORM_FRAGMENT_MMA: run_fragment(m); break;
+    case IR_FORM_FRAGMENT_GET:
+    case IR_FORM_FRAGMENT_SET: fragment_pair(m, info->form == IR_FORM_FRAGMENT_SET); break;
     case IR_FORM_COPY_ASYNC: run_copy(m); break;
     case IR_FORM_COUNT:
         if (at(m)->op == IR_COPY_WAIT) run_copy_wait(m);

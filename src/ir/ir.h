@@ -135,6 +135,8 @@ typedef enum ir_form {
     /* imm: c | a turned << 16 | b turned << 17 | steps << 24; workgroup, array; index of a, of b
      * (u32) */
     IR_FORM_FRAGMENT_MULTIPLY,
+    IR_FORM_FRAGMENT_GET, /* imm: fragment | pair << 16; place; width 2, subgroups of 32 */
+    IR_FORM_FRAGMENT_SET, /* the same; place, value */
     /* array: workgroup array; imm: buffer | bytes << 16; index there, index in the buffer, bool or
      * none. Both arrays have one type; both indices are multiples of the bytes */
     IR_FORM_COPY_ASYNC,
@@ -353,6 +355,9 @@ void ir_fragment_store(ir_builder *b, ir_fragments f, ir_id place, ir_memory to,
                        ir_id stride, bool transposed);
 void ir_fragment_mma(ir_builder *b, ir_fragments c, ir_id c_place, ir_fragments a, ir_id a_place,
                      ir_fragments right, ir_id right_place);
+/* A lane's own pair of a place: FRAGMENT_GET's meaning says which elements. */
+ir_id ir_fragment_get(ir_builder *b, ir_fragments f, ir_id place, uint32_t pair);
+void ir_fragment_set(ir_builder *b, ir_fragments f, ir_id place, uint32_t pair, ir_id value);
 /* valid: IR_NO_ID: always. */
 void ir_copy_async(ir_builder *b, ir_memory workgroup, ir_id to, ir_memory buffer, ir_id from,
                    uint32_t bytes, ir_id valid);

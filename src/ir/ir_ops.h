@@ -80,6 +80,9 @@
       TEXT("@exp($0)", .narrow = IR_FLOATS), FLOAT(exp(x)))                                        \
     X(EXP2, exp2, SAME, 1, IR_FLOATS, IR_PURE, NEAR, "2 to the power of x",                        \
       TEXT("@exp2($0)", .narrow = IR_FLOATS), FLOAT(exp2(x)))                                      \
+    X(EXP2_NORMAL, exp2_normal, SAME, 1, IR_FLOATS, IR_PURE, NEAR,                                 \
+      "exp2; what is below normal numbers may be 0",                                               \
+      TEXT("@exp2_normal($0)", .narrow = IR_FLOATS), FLOAT(exp2(x)))                               \
     X(LOG, log, SAME, 1, IR_FLOATS, IR_PURE, NEAR,                                                 \
       "natural logarithm; of 0: -inf; below zero: NaN", TEXT("@log($0)", .narrow = IR_FLOATS),     \
       FLOAT(log(x)))                                                                               \
@@ -285,6 +288,12 @@
       NO_TEXT, NO_VALUE)                                                                          \
     X(FRAGMENT_STORE, fragment_store, FRAGMENT_STORE, 3, 0, IR_READS | IR_WRITES | IR_TOGETHER,   \
       EXACT, "as fragment_load, to memory", NO_TEXT, NO_VALUE)                                    \
+    X(FRAGMENT_GET, fragment_get, FRAGMENT_GET, 1, IR_FLOATS, IR_READS, EXACT,                    \
+      "the lane's pair j of a or c, of 16 rows: row lane / 4 + 8 * (j % 2), columns "             \
+      "2 * (lane % 4) + 8 * (j / 2) and the next",                                                \
+      NO_TEXT, NO_VALUE)                                                                          \
+    X(FRAGMENT_SET, fragment_set, FRAGMENT_SET, 2, 0, IR_READS | IR_WRITES, EXACT,                \
+      "the pair = value", NO_TEXT, NO_VALUE)                                                      \
     X(COPY_ASYNC, copy_async, COPY_ASYNC, 3, 0, IR_READS | IR_WRITES, EXACT,                      \
       "begins to copy 4, 8 or 16 bytes from a buffer to a workgroup array; where the third "      \
       "operand is false: zeros",                                                                  \

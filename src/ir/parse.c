@@ -384,6 +384,11 @@ static void middle(parser *p, ir_instruction *i, ir_form form) {
         if (take(p, "b")) i->imm |= 1 << 17;
         i->space = space(p, &i->array);
         break;
+    case IR_FORM_FRAGMENT_GET:
+    case IR_FORM_FRAGMENT_SET:
+        i->imm = number(p, UINT16_MAX);
+        i->imm |= number(p, UINT16_MAX) << 16;
+        break;
     case IR_FORM_FRAGMENT_MMA:
         for (int n = 0; n < 3; n++) i->imm |= number(p, UINT16_MAX) << 16 * n;
         break;

@@ -92,6 +92,10 @@ static void print_middle(base_text *text, const ir_instruction *i, ir_form form)
                         (unsigned)(i->imm >> 24), i->imm >> 16 & 1 ? " a" : "",
                         i->imm >> 17 & 1 ? " b" : "", space_name(i->space), i->array);
         break;
+    case IR_FORM_FRAGMENT_GET:
+    case IR_FORM_FRAGMENT_SET:
+        base_text_print(text, " %u %u", (unsigned)(i->imm & 0xffff), (unsigned)(i->imm >> 16));
+        break;
     case IR_FORM_FRAGMENT_MMA:
         base_text_print(text, " %u %u %u", (unsigned)(i->imm & 0xffff),
                         (unsigned)(i->imm >> 16 & 0xffff), (unsigned)(i->imm >> 32 & 0xffff));

@@ -6,6 +6,7 @@
  * interpreter: indices, races, undefined memory.
  */
 #include "ir/ir.h"
+#include "base/build.h"
 #include "base/error.h"
 
 #include <stdarg.h>
@@ -104,6 +105,8 @@ static beryl_status check_array(const checker *c, const ir_array_decl *a, const 
     return BERYL_OK;
 }
 
+static const char no_fragments[] = "this build has no fragments";
+
 static beryl_status check_fragment(const checker *c, const ir_fragment_decl *f, uint32_t number,
                                    uint64_t *bytes) {
     const uint32_t factors =
@@ -149,7 +152,8 @@ static beryl_status check_declarations(const checker *c) {
     }
     bytes = 0;
     for (uint32_t i = 0; i < k->n_fragment; i++) {
-        status = check_fragment(c, &k->fragments[i], i, &bytes);
+        status = BUILD_HAS_C_TEXTS ? check_fragment(c, &k->fragments[i], i, &bytes)
+                                   : declared_wrong(c, no_fragments);
         if (status) return status;
     }
     return BERYL_OK;
@@ -300,6 +304,18 @@ static beryl_status check_fragments(const checker *c, ir_form form) {
         if (f[1]->type != f[2]->type && floats) return wrong(c, "has factors of different types");
         return want_all(c, IR_U32S, 1);
     }
+    if (form == IR_FORM_FRAGMENT_GET || form == IR_FORM_FRAGMENT_SET) {
+        const uint32_t columns = f[0]->role == IR_ROLE_A ? f[0]->k : f[0]->n;
+        if (f[0]->role == IR_ROLE_B || f[0]->m != 16 || columns % 8 || k->subgroup_size != 32 ||
+            !ir_type_in(f[0]->type, 1 << IR_F32 | 1 << IR_F16 | 1 << IR_BF16) ||
+            i->imm >> 16 >= columns / 4)
+            return wrong(c, "names no pair of a matrix of 16 rows");
+        beryl_status status = want(c, 0, IR_U32S, 1);
+        if (status || form == IR_FORM_FRAGMENT_SET)
+            return status ? status : want(c, 1, 1u << f[0]->type, 2);
+        return i->type == f[0]->type && i->width == 2 ? BERYL_OK
+                                                      : wrong(c, "gives two of another type");
+    }
     beryl_status status = check_place(c, form == IR_FORM_FRAGMENT_STORE, &type);
     if (form == IR_FORM_FRAGMENT_MULTIPLY) {
         if (status) return status;
@@ -388,6 +404,7 @@ static beryl_status check_unused(const checker *c, ir_form form) {
     bool imm = form == IR_FORM_CONST || form == IR_FORM_AXIS || form == IR_FORM_EXTRACT ||
                form == IR_FORM_SWIZZLE || form == IR_FORM_LANE || form == IR_FORM_COUNT ||
                form == IR_FORM_LOOP || form == IR_FORM_FRAGMENT_MMA ||
+               form == IR_FORM_FRAGMENT_GET || form == IR_FORM_FRAGMENT_SET ||
                (memory && form != IR_FORM_LOAD && form != IR_FORM_STORE && form != IR_FORM_ATOMIC);
     if ((!memory && i->space) || (!array && i->array) || (!imm && i->imm))
         return wrong(c, "sets a field that it does not use");
@@ -446,7 +463,10 @@ static beryl_status check_form(const checker *c, const ir_op_info *info) {
     case IR_FORM_FRAGMENT_LOAD:
     case IR_FORM_FRAGMENT_STORE:
     case IR_FORM_FRAGMENT_MULTIPLY:
-    case IR_FORM_FRAGMENT_MMA: return check_fragments(c, info->form);
+    case IR_FORM_FRAGMENT_MMA:
+    case IR_FORM_FRAGMENT_GET:
+    case IR_FORM_FRAGMENT_SET:
+        return BUILD_HAS_C_TEXTS ? check_fragments(c, info->form) : wrong(c, no_fragments);
     case IR_FORM_COPY_ASYNC: return check_copy(c);
     case IR_FORM_COUNT: return i->imm < 256 ? BERYL_OK : wrong(c, "counts beyond 255");
     case IR_FORM_LOOP:

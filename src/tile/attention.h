@@ -166,14 +166,17 @@ typedef struct attention_rows {
     tile_kernel *k;
     const attention_task *a;
     /* set before: rows of a lane, queries of a tile, heads of each; are there rows without a
-     * query?; the lane's rows begin at lane_rows * each */
-    uint32_t each, queries, group;
+     * query?; the lane's rows begin at lane_rows * each, or lie `apart` (not 0) from each other
+     * from lane_rows on */
+    uint32_t each, queries, group, apart;
     bool spare, looped; /* looped: rows of a lane are many, and not written out */
+    bool joint;         /* lanes share the look at the queries: where these are many */
     ir_id lane_rows;
     attention_places places;
     ir_memory low, high; /* registers [each]: the keys that each of the lane's rows sees */
     /* the same in the workgroup: keys of the turn's rows; those that all of them see */
     ir_memory from, to, inner_low, inner_high, open, end;
+    ir_memory found; /* of the workgroup, where lanes share the look: u32 [FOUND] */
     ir_id first_query, n_query, first_head, kv, slot;
 } attention_rows;
 

@@ -2,11 +2,16 @@
  * keys, both in halves, sums in f32. For F16 caches, and for values of the run where a plan may be
  * fast.
  *
- * Queries times the scale stay in workgroup memory, tiles of keys and values take turns in two
- * places of it, from F16 by asynchronous copies. What a fragment holds can be scaled by rows only
- * through memory, so keys are walked twice: first scores for their maximum alone, then scores
- * again, weights of halves, and their product with the values. Lanes beside each other share a
- * row. */
+ * FlashAttention-2 (Dao, 2023): one walk over the keys, whose weights stay in fragments: scores of
+ * a subgroup's own rows become weights where they are, and these are the left side of the product
+ * with the values. Weights are relative to a score that was a row's largest; one that is larger by
+ * more than GROWTH takes its place, and sums are scaled (as in FlashAttention-4). Tiles of keys and
+ * values take turns in two places of workgroup memory, by asynchronous copies; of values of the run
+ * a dispatch before makes halves.
+ *
+ * Subgroups have different rows; where rows are few they share them, each with other keys of a
+ * tile, and join their sums at the end; where heads are long they share them too, each with other
+ * columns of the sums, and all compute the same scores. */
 #include "tile/attention.h"
 #include "base/build.h"
 #include "base/error.h"
@@ -16,84 +21,98 @@ enum {
     TILE = 8,  /* its columns; */
     DEPTH = 16,
     LANES = 32,
-    WARPS = 8,
-    THREADS = WARPS * LANES,
     PAD = 8, /* elements: rows begin in other banks */
     EIGHT = ATTENTION_EIGHT,
     D_MAX = 512,
     KEYS_FEW = 128, /* not worth it */
-    SHARE_MAX = 16  /* fragments of a subgroup's product along one side */
+    HALVES_LANES = 128,
+    HALVES_MAX = 1 << 28,
+    ROWS_BYTES = 32, /* of attention_rows */
+    STRIP = 4,       /* fragments of columns that are joined at a time */
+    GROWTH = 8       /* binary digits that weights may have: their sums are scaled beyond */
 };
 
-typedef struct share { /* of a product: subgroups along rows and columns, fragments of each */
-    uint32_t down, rows, columns;
-} share;
-
+/* Subgroups: down x parts x across. */
 typedef struct form {
-    uint32_t rows, keys, queries, group, d; /* d: whole fragments */
-    share score, sum;
-    uint32_t across; /* lanes that share a row */
+    uint32_t down, each;    /* subgroups with rows of their own, and their fragments of 16 */
+    uint32_t parts, across; /* that share the keys of a tile, the columns of the sums */
+    uint32_t keys;          /* of a tile */
+    bool held;              /* queries stay in fragments */
+    uint32_t rows, queries, group, d; /* d: whole fragments */
 } form;
+
+static uint32_t threads_of(const form *f) {
+    return f->down * f->parts * f->across * LANES;
+}
 
 static uint32_t line_of(const form *f) { /* elements of a staged row */
     return f->d + PAD;
 }
 
-static uint32_t wide_of(const form *f) { /* f32: scores of a row */
-    return f->keys + 4;
+static uint32_t place_of(const form *f) { /* elements: a tile of keys, one of values */
+    return 2 * f->keys * line_of(f);
+}
+
+/* Queries that are held pass through the second place. */
+static bool overlaid(const form *f) {
+    return f->held && f->rows * line_of(f) <= place_of(f);
+}
+
+static uint32_t strip_of(const form *f) { /* columns that are joined at a time, with a gap */
+    return f->across * STRIP * TILE + PAD;
+}
+
+static uint32_t joined_of(const form *f) { /* f32: sums of the other parts; their stats */
+    return (f->parts - 1) * f->rows * strip_of(f) + f->parts * f->rows * 2;
 }
 
 static uint32_t bytes_of(const form *f) {
-    const uint32_t halves = (f->rows + 2 * f->keys) * line_of(f) + f->rows * (f->keys + PAD);
-    return halves * 2 + f->rows * wide_of(f) * 4;
+    const uint32_t queries = overlaid(f) ? 0 : f->rows * line_of(f);
+    return (2 * place_of(f) + queries) * 2 + (f->parts > 1 ? joined_of(f) * 4 : 0) + ROWS_BYTES;
 }
 
-/* The split of rows x columns that reads least; false: there is none. */
-static bool share_of(uint32_t rows, uint32_t columns, share *s) {
-    uint32_t least = UINT32_MAX;
-    for (uint32_t down = 1; down <= WARPS; down *= 2) {
-        const uint32_t across = WARPS / down;
-        if (rows / ROWS % down || columns / TILE % across) continue;
-        const share own = {down, rows / ROWS / down, columns / TILE / across};
-        const uint32_t read = 2 * own.rows + own.columns;
-        if (own.rows > SHARE_MAX || own.columns > SHARE_MAX || read >= least) continue;
-        least = read;
-        *s = own;
-    }
-    return least != UINT32_MAX;
-}
-
-static uint32_t strip_of(const form *f) { /* columns of results that leave at a time */
-    return WARPS / f->sum.down * TILE;
+static uint64_t halves_of(const attention_task *a) { /* elements of the keys */
+    return (uint64_t)a->n_slot * a->n_row * a->n_kv * a->d;
 }
 
 /* The first that fits and has work for all units, else the one with the most workgroups. */
 static bool form_of(const device_caps *caps, const attention_task *a, form *f) {
     static const struct {
-        uint16_t d_max, rows, keys;
-    } forms[] = {{128, 128, 64}, {256, 64, 64}, {512, 32, 64}, {128, 32, 32}};
+        uint16_t d_max;
+        uint8_t down, each, parts, across, keys;
+        bool held;
+    } forms[] = {
+        {64, 4, 2, 1, 1, 64, true},   {128, 4, 1, 1, 1, 64, true},  {256, 8, 1, 1, 1, 64, false},
+        {256, 4, 1, 2, 1, 64, false}, {512, 4, 1, 1, 2, 32, false}, {128, 2, 1, 4, 1, 64, true},
+        {256, 2, 1, 2, 1, 64, false}, {512, 2, 1, 2, 2, 32, false}, {256, 2, 1, 2, 1, 32, false},
+    };
     const uint32_t units = caps->compute_units ? caps->compute_units : 128;
     if (!BUILD_HAS_C_TEXTS || !ir_has_fragment(caps, IR_F16, IR_F32, ROWS, TILE, DEPTH) ||
-        caps->subgroup_size != LANES || caps->workgroup_invocations < THREADS)
+        caps->subgroup_size != LANES)
         return false;
     if (a->raw || !a->fast || a->d % EIGHT || a->d > D_MAX || a->n_head % a->n_kv ||
-        a->keys < KEYS_FEW || !(a->cache == TYPE_F16 || (a->cache == TYPE_F32 && a->plain)))
+        a->keys < KEYS_FEW ||
+        !(a->cache == TYPE_F16 || (a->cache == TYPE_F32 && a->plain && halves_of(a) <= HALVES_MAX)))
         return false;
     uint64_t most = 0;
     for (uint32_t i = 0; i < sizeof forms / sizeof *forms; i++) {
         const uint32_t heads = a->n_head / a->n_kv;
-        form g = {.rows = forms[i].rows,
+        form g = {.down = forms[i].down,
+                  .each = forms[i].each,
+                  .parts = forms[i].parts,
+                  .across = forms[i].across,
                   .keys = forms[i].keys,
-                  .d = (a->d + DEPTH - 1) / DEPTH * DEPTH,
-                  .across = THREADS / forms[i].rows};
+                  .held = forms[i].held,
+                  .rows = (uint32_t)forms[i].down * forms[i].each * ROWS};
+        const uint32_t whole = DEPTH * g.across;
+        g.d = (a->d + whole - 1) / whole * whole;
         g.group = heads < g.rows ? heads : g.rows;
         while (heads % g.group || g.rows % g.group) g.group--;
         g.queries = g.rows / g.group;
         const uint64_t groups =
             (uint64_t)((a->n + g.queries - 1) / g.queries) * (a->n_head / g.group);
-        if (a->d > forms[i].d_max || bytes_of(&g) > caps->workgroup_bytes || groups <= most ||
-            !share_of(g.rows, g.keys, &g.score) || !share_of(g.rows, g.d, &g.sum) ||
-            strip_of(&g) > g.keys)
+        if (a->d > forms[i].d_max || bytes_of(&g) > caps->workgroup_bytes ||
+            threads_of(&g) > caps->workgroup_invocations || groups <= most)
             continue;
         *f = g;
         most = groups;
@@ -114,20 +133,69 @@ typedef struct matrix {
     attention_cache keys, values;
     attention_rows rows;
     ir_memory q, out;
-    /* of the workgroup, halves: [rows, line], two of [keys, line], [rows, keys]; f32: [rows,
-     * keys] */
-    ir_memory queries, stage, weights, scores;
-    ir_memory most, total; /* registers: of the row, of this lane's keys */
-    ir_fragments left, right, score, sum;
-    ir_id q_offset, scale, local, warp, row, column, after;
+    ir_memory queries, stage; /* of the workgroup, halves: [rows, line]; two of [2, keys, line] */
+    ir_memory joined;         /* f32: [parts - 1, rows, strip], [parts, rows, 2] */
+    ir_memory most, total;    /* registers [2 each]: of the rows, of this lane's keys */
+    ir_fragments query, right, score, weight, sum;
+    uint32_t n_key, n_column; /* fragments of a subgroup's keys of a tile, of its columns */
+    uint32_t queries_at;      /* where they begin in `queries` */
+    ir_id q_offset, scale, local, lane, row, part, column; /* row: the first of the lane's */
 } matrix;
 
 static ir_id constant(matrix *m, uint32_t n) {
     return ir_u32(m->k.b, n);
 }
 
-static uint32_t larger(uint32_t a, uint32_t b) {
-    return a > b ? a : b;
+/* ---- keys and values of the run, as halves --------------------------------------------------- */
+
+static ir_memory halves_bind(tile_kernel *k, const attention_task *a, ir_access access) {
+    return tile_scratch(k, "halves", ATTENTION_WORK, halves_of(a) * 4, IR_F16, access);
+}
+
+/* Scratch [2, slot, row, kv head, d]: an eight a lane. */
+static beryl_status halve(lowering *l, const graph_node *node, const attention_task *a,
+                          beryl_error *error) {
+    tile_kernel kernel, *k = &kernel;
+    attention_cache caches[2];
+    const uint32_t eights = a->d / EIGHT, line = a->n_kv * eights;
+    const lower_count rows = a->n_slot == 1 ? a->held : (lower_count){a->n_slot * a->n_row, 0};
+    tile_begin(k, l, node, "attention_halves", HALVES_LANES);
+    ir_builder *b = k->b;
+    attention_caches_bind(&caches[0], &caches[1], k, a, true);
+    ir_memory out = halves_bind(k, a, IR_READ_WRITE);
+    ir_id n = tile_count(k, "rows", rows), lane = tile_lane(k), row = tile_div(k, lane, line),
+          rest = tile_rem(k, lane, line), kv = tile_div(k, rest, eights),
+          eight = tile_rem(k, rest, eights);
+    ir_if(b, ir_lt(b, row, n));
+    for (uint32_t i = 0; i < 2; i++) {
+        ir_id raw[ATTENTION_RAW_MAX];
+        ir_id from = attention_cache_at(&caches[i], ir_u32(b, 0), row, kv, EIGHT);
+        attention_cache_load(&caches[i], ir_add(b, from, eight), raw);
+        ir_store(b, out, tile_add(k, tile_mul(k, lane, EIGHT), i * (uint32_t)halves_of(a)),
+                 ir_cast(b, IR_F16, attention_cache_values(&caches[i], raw)));
+    }
+    ir_end(b);
+    return tile_end(k, lower_count_times(rows, line), HALVES_LANES, error);
+}
+
+static void caches_bind(matrix *m) {
+    tile_kernel *k = &m->k;
+    const attention_task *a = m->a;
+    if (a->cache == TYPE_F16) {
+        attention_caches_bind(&m->keys, &m->values, k, a, true);
+        return;
+    }
+    m->keys = (attention_cache){.k = k,
+                                .type = TYPE_F16,
+                                .at = halves_bind(k, a, IR_READ),
+                                .halves = true,
+                                .offset = IR_NO_ID,
+                                .start = IR_NO_ID,
+                                .stride = {a->n_kv * a->d, a->d},
+                                .n_kv = a->n_kv,
+                                .d = a->d};
+    m->values = m->keys;
+    m->values.start = tile_u32(k, "v_start", (uint32_t)halves_of(a));
 }
 
 static void bind(matrix *m) {
@@ -136,28 +204,35 @@ static void bind(matrix *m) {
     const attention_task *a = m->a;
     const form *f = &m->f;
     m->q = tile_read(k, "q", a->q);
-    attention_caches_bind(&m->keys, &m->values, k, a, true);
+    caches_bind(m);
     m->out = tile_write(k, "out", a->out);
     m->q_offset = tile_u32(k, "q_offset", a->q_offset);
-    m->scale = tile_f32(k, "scale", a->scale);
-    m->queries = ir_workgroup(b, IR_F16, f->rows * line_of(f));
-    m->stage = ir_workgroup(b, IR_F16, 2 * f->keys * line_of(f));
-    m->weights = ir_workgroup(b, IR_F16, f->rows * (f->keys + PAD));
-    m->scores = ir_workgroup(b, IR_F32, f->rows * wide_of(f));
-    m->most = ir_register(b, IR_F32, 1);
-    m->total = ir_register(b, IR_F32, 1);
-    const uint32_t left = larger(f->score.rows, f->sum.rows),
-                   right = larger(f->score.columns, f->sum.columns);
-    m->left = ir_fragment(b, IR_ROLE_A, IR_F16, ROWS, TILE, DEPTH, left);
-    m->right = ir_fragment(b, IR_ROLE_B, IR_F16, ROWS, TILE, DEPTH, right);
-    m->score =
-        ir_fragment(b, IR_ROLE_C, IR_F32, ROWS, TILE, DEPTH, f->score.rows * f->score.columns);
-    m->sum = ir_fragment(b, IR_ROLE_C, IR_F32, ROWS, TILE, DEPTH, f->sum.rows * f->sum.columns);
+    m->scale = tile_f32(k, "scale", a->scale * 1.44269504f); /* scores: exponents of 2 */
+    m->stage = ir_workgroup(b, IR_F16, 2 * place_of(f));
+    m->queries_at = overlaid(f) ? place_of(f) : 0;
+    m->queries = overlaid(f) ? m->stage : ir_workgroup(b, IR_F16, f->rows * line_of(f));
+    if (f->parts > 1) m->joined = ir_workgroup(b, IR_F32, joined_of(f));
+    m->most = ir_register(b, IR_F32, 2 * f->each);
+    m->total = ir_register(b, IR_F32, 2 * f->each);
+    m->n_key = f->keys / f->parts / TILE;
+    m->n_column = f->d / f->across / TILE;
+    const uint32_t depths = f->d / DEPTH;
+    m->query =
+        ir_fragment(b, IR_ROLE_A, IR_F16, ROWS, TILE, DEPTH, f->each * (f->held ? depths : 1));
+    m->right = ir_fragment(b, IR_ROLE_B, IR_F16, ROWS, TILE, DEPTH, 2);
+    m->score = ir_fragment(b, IR_ROLE_C, IR_F32, ROWS, TILE, DEPTH, f->each * m->n_key);
+    m->weight = ir_fragment(b, IR_ROLE_A, IR_F16, ROWS, TILE, DEPTH, f->each * m->n_key / 2);
+    m->sum = ir_fragment(b, IR_ROLE_C, IR_F32, ROWS, TILE, DEPTH, f->each * m->n_column);
     m->local = ir_local(b, 0);
-    m->warp = tile_div(k, m->local, LANES);
-    m->row = tile_div(k, m->local, f->across);
-    m->column = tile_rem(k, m->local, f->across);
-    m->rows = (attention_rows){.each = 1,
+    m->lane = tile_rem(k, m->local, LANES);
+    ir_id warp = tile_div(k, m->local, LANES), rest = tile_div(k, warp, f->down);
+    m->row =
+        ir_add(b, tile_mul(k, tile_rem(k, warp, f->down), f->each * ROWS), tile_div(k, m->lane, 4));
+    m->part = tile_rem(k, rest, f->parts);
+    m->column = tile_mul(k, tile_div(k, rest, f->parts), m->n_column * TILE);
+    m->rows = (attention_rows){.each = 2 * f->each,
+                               .apart = TILE,
+                               .joint = true,
                                .queries = f->queries,
                                .group = f->group,
                                .spare = f->queries * f->group != f->rows,
@@ -167,12 +242,11 @@ static void bind(matrix *m) {
 
 /* ---- to workgroup memory --------------------------------------------------------------------- */
 
-/* Work of n units, each once. */
-static ir_id each(matrix *m, uint32_t n) {
-    return ir_loop(m->k.b, m->local, constant(m, n), constant(m, THREADS));
+static ir_id inside(matrix *m, ir_id element) {
+    return m->f.d == m->a->d ? element : ir_min(m->k.b, element, constant(m, m->a->d - EIGHT));
 }
 
-/* An eight of halves of what is f32 in two fours; beyond d: 0. */
+/* An eight of f32 as halves; beyond d: 0. */
 static void store_eight(matrix *m, ir_memory to, ir_id at, ir_id x, ir_id element) {
     ir_builder *b = m->k.b;
     if (m->f.d != m->a->d)
@@ -181,8 +255,13 @@ static void store_eight(matrix *m, ir_memory to, ir_id at, ir_id x, ir_id elemen
     ir_store(b, to, at, ir_cast(b, IR_F16, x));
 }
 
-static ir_id inside(matrix *m, ir_id element) {
-    return m->f.d == m->a->d ? element : ir_min(m->k.b, element, constant(m, m->a->d - EIGHT));
+/* One eight for each lane, `turn` of them before: its row, its first element. */
+static void eight_of(matrix *m, ir_id turn, ir_id *row, ir_id *element) {
+    tile_kernel *k = &m->k;
+    const uint32_t eights = m->f.d / EIGHT;
+    ir_id i = ir_add(k->b, m->local, tile_mul(k, turn, threads_of(&m->f)));
+    *row = tile_div(k, i, eights);
+    *element = tile_mul(k, tile_rem(k, i, eights), EIGHT);
 }
 
 static void stage_queries(matrix *m) {
@@ -190,236 +269,344 @@ static void stage_queries(matrix *m) {
     ir_builder *b = k->b;
     const form *f = &m->f;
     const attention_rows *r = &m->rows;
-    ir_id i = each(m, f->rows * f->d / EIGHT), row = tile_div(k, i, f->d / EIGHT),
-          e = tile_mul(k, tile_rem(k, i, f->d / EIGHT), EIGHT);
+    const uint32_t n = f->rows * f->d / EIGHT, threads = threads_of(f);
+    ir_id row, e;
+    ir_id turn =
+        ir_loop(b, constant(m, 0), constant(m, (n + threads - 1) / threads), constant(m, 1));
+    eight_of(m, turn, &row, &e);
+    if (n % threads) ir_if(b, ir_lt(b, row, constant(m, f->rows)));
     ir_id query = ir_min(b, tile_div(k, row, f->group), tile_add(k, r->n_query, UINT32_MAX));
     ir_id head = ir_add(b, r->first_head, tile_rem(k, row, f->group));
     ir_id at = ir_add(b, tile_mul(k, ir_add(b, r->first_query, query), m->a->q_stride[0]),
                       tile_mul(k, head, m->a->q_stride[1]));
     at = ir_add(b, ir_add(b, m->q_offset, at), inside(m, e));
     ir_id both[2] = {ir_load(b, m->q, at, 4), ir_load(b, m->q, tile_add(k, at, 4), 4)};
-    store_eight(m, m->queries, ir_add(b, tile_mul(k, row, line_of(f)), e),
-                ir_mul(b, ir_compose(b, both, 2), ir_splat(b, m->scale, EIGHT)), e);
+    ir_id to = tile_add(k, ir_add(b, tile_mul(k, row, line_of(f)), e), m->queries_at);
+    store_eight(m, m->queries, to, ir_mul(b, ir_compose(b, both, 2), ir_splat(b, m->scale, EIGHT)),
+                e);
+    if (n % threads) ir_end(b);
     ir_end(b);
 }
 
-/* Keys or values from `first` on to one of the two places. */
-static void stage(matrix *m, const attention_cache *cache, ir_id first, uint32_t place) {
+/* Keys or values from `first` on to `place`, an element of the stage. */
+static void stage(matrix *m, const attention_cache *cache, ir_id first, ir_id place) {
     tile_kernel *k = &m->k;
     ir_builder *b = k->b;
     const form *f = &m->f;
-    ir_id i = each(m, f->keys * f->d / EIGHT), key = tile_div(k, i, f->d / EIGHT),
-          e = tile_mul(k, tile_rem(k, i, f->d / EIGHT), EIGHT);
-    ir_id from =
-              ir_add(b, attention_rows_key(&m->rows, cache, ir_add(b, first, key)), inside(m, e)),
-          to =
-              tile_add(k, ir_add(b, tile_mul(k, key, line_of(f)), e), place * f->keys * line_of(f));
-    if (cache->halves) {
+    const uint32_t n = f->keys * f->d / EIGHT, threads = threads_of(f);
+    for (uint32_t turn = 0; turn * threads < n; turn++) {
+        ir_id key, e;
+        eight_of(m, constant(m, turn), &key, &e);
+        ir_id to = ir_add(b, place, ir_add(b, tile_mul(k, key, line_of(f)), e)),
+              from = ir_add(b, attention_rows_key(&m->rows, cache, ir_add(b, first, key)),
+                            inside(m, e));
+        if (n % threads) ir_if(b, ir_lt(b, key, constant(m, f->keys)));
         ir_copy_async(b, m->stage, to, cache->at, attention_cache_bound(cache, from), 2 * EIGHT,
                       f->d == m->a->d ? IR_NO_ID : ir_lt(b, e, constant(m, m->a->d)));
-    } else {
-        ir_id raw[ATTENTION_RAW_MAX];
-        attention_cache_load(cache, tile_div(k, from, EIGHT), raw);
-        store_eight(m, m->stage, to, attention_cache_values(cache, raw), e);
+        if (n % threads) ir_end(b);
     }
-    ir_end(b);
 }
 
-/* What was asked for is there, but `under_way` of the last groups; all lanes are done with what
- * is to be overwritten. */
-static void arrive(matrix *m, uint32_t under_way) {
-    ir_copy_wait(m->k.b, under_way);
+static void stage_tile(matrix *m, ir_id first, ir_id place) {
+    stage(m, &m->keys, first, place);
+    stage(m, &m->values, first, tile_add(&m->k, place, m->f.keys * line_of(&m->f)));
+    ir_copy_commit(m->k.b);
+}
+
+/* What was asked for is there, and all lanes are done with what is to be overwritten. */
+static void arrive(matrix *m) {
+    ir_copy_wait(m->k.b, 0);
     ir_barrier(m->k.b);
 }
 
 /* ---- products -------------------------------------------------------------------------------- */
 
-/* A subgroup's first row and column of a product. */
-static ir_id row_of(matrix *m, const share *s) {
-    return tile_mul(&m->k, tile_rem(&m->k, m->warp, s->down), s->rows * ROWS);
+/* A row of the lane's subgroup that is the same for all of its lanes: its first. */
+static ir_id first_row(matrix *m) {
+    tile_kernel *k = &m->k;
+    ir_id warp = tile_div(k, m->local, LANES);
+    return tile_mul(k, tile_rem(k, warp, m->f.down), m->f.each * ROWS);
 }
 
-static ir_id column_of(matrix *m, const share *s) {
-    return tile_mul(&m->k, tile_div(&m->k, m->warp, s->down), s->columns * TILE);
+static void load_queries(matrix *m, uint32_t depth, uint32_t to) {
+    tile_kernel *k = &m->k;
+    const uint32_t line = line_of(&m->f);
+    ir_id from = tile_add(k, tile_mul(k, first_row(m), line), m->queries_at + depth * DEPTH);
+    for (uint32_t r = 0; r < m->f.each; r++)
+        ir_fragment_load(k->b, m->query, constant(m, to + r), m->queries,
+                         tile_add(k, from, r * ROWS * line), constant(m, line), false);
 }
 
-/* c += a b of one depth, a from `left` on, its lines `line` apart. */
-static void multiply(matrix *m, const share *s, ir_fragments c, ir_memory from, ir_id left,
-                     uint32_t line, ir_id right, bool transposed) {
+/* c[r, i] += a[r] b[i] of one depth, i of n; b[i] lies `step` elements after the one before. */
+static void multiply(matrix *m, ir_fragments c, uint32_t n, ir_fragments a, const uint32_t *left,
+                     ir_id from, uint32_t step, bool transposed) {
     tile_kernel *k = &m->k;
     ir_builder *b = k->b;
-    for (uint32_t r = 0; r < s->rows; r++)
-        ir_fragment_load(b, m->left, constant(m, r), from, tile_add(k, left, r * ROWS * line),
-                         constant(m, line), false);
-    for (uint32_t i = 0; i < s->columns; i++)
-        ir_fragment_load(b, m->right, constant(m, i), m->stage,
-                         tile_add(k, right, i * TILE * (transposed ? line_of(&m->f) : 1)),
-                         constant(m, line_of(&m->f)), transposed);
-    for (uint32_t r = 0; r < s->rows; r++)
-        for (uint32_t i = 0; i < s->columns; i++)
-            ir_fragment_mma(b, c, constant(m, r * s->columns + i), m->left, constant(m, r),
-                            m->right, constant(m, i));
-}
-
-/* Scores of the keys in place `place`, to memory. */
-static void score(matrix *m, uint32_t place) {
-    tile_kernel *k = &m->k;
-    ir_builder *b = k->b;
-    const form *f = &m->f;
-    const share *s = &f->score;
-    ir_id row = row_of(m, s), column = column_of(m, s), left = tile_mul(k, row, line_of(f)),
-          right = tile_add(k, tile_mul(k, column, line_of(f)), place * f->keys * line_of(f));
-    for (uint32_t i = 0; i < s->rows * s->columns; i++)
-        ir_fragment_fill(b, m->score, constant(m, i), ir_f32(b, 0));
-    for (uint32_t e = 0; e < f->d; e += DEPTH)
-        multiply(m, s, m->score, m->queries, tile_add(k, left, e), line_of(f),
-                 tile_add(k, right, e), true);
-    ir_id to = ir_add(b, tile_mul(k, row, wide_of(f)), column);
-    for (uint32_t r = 0; r < s->rows; r++)
-        for (uint32_t i = 0; i < s->columns; i++)
-            ir_fragment_store(b, m->score, constant(m, r * s->columns + i), m->scores,
-                              tile_add(k, to, r * ROWS * wide_of(f) + i * TILE),
-                              constant(m, wide_of(f)), false);
-}
-
-/* This lane's keys in fours, n of them: i across + column. */
-static ir_id score_at(matrix *m, ir_id first, uint32_t i) {
-    tile_kernel *k = &m->k;
-    ir_builder *b = k->b;
-    ir_id at = tile_add(k, tile_mul(k, m->column, 4), i * 4 * m->f.across);
-    ir_id x = ir_load(b, m->scores, ir_add(b, tile_mul(k, m->row, wide_of(&m->f)), at), 4), all[4];
-    ir_id low = ir_load(b, m->rows.low, constant(m, 0), 1),
-          high = ir_load(b, m->rows.high, constant(m, 0), 1);
-    for (uint32_t j = 0; j < 4; j++) {
-        ir_id key = ir_add(b, first, tile_add(k, at, j));
-        ir_id sees = ir_and(b, ir_ge(b, key, low), ir_le(b, key, high));
-        all[j] = ir_select(b, sees, ir_extract(b, x, j), ir_f32(b, ATTENTION_MASKED));
+    for (uint32_t i = 0; i < n; i += 2) {
+        const uint32_t count = n - i < 2 ? n - i : 2;
+        for (uint32_t j = 0; j < count; j++)
+            ir_fragment_load(b, m->right, constant(m, j), m->stage,
+                             tile_add(k, from, (i + j) * step), constant(m, line_of(&m->f)),
+                             transposed);
+        for (uint32_t j = 0; j < count; j++)
+            for (uint32_t r = 0; r < m->f.each; r++)
+                ir_fragment_mma(b, c, constant(m, r * n + i + j), a, constant(m, left[r]), m->right,
+                                constant(m, j));
     }
-    return ir_compose(b, all, 4);
 }
 
-static uint32_t fours_of(const form *f) {
-    return f->keys / f->across / 4;
+/* Scores of the subgroup's keys of the tile at `place`. */
+static void find_scores(matrix *m, ir_id place) {
+    tile_kernel *k = &m->k;
+    const form *f = &m->f;
+    const uint32_t depths = f->d / DEPTH, line = line_of(f);
+    ir_id from = ir_add(k->b, place, tile_mul(k, m->part, m->n_key * TILE * line));
+    for (uint32_t i = 0; i < f->each * m->n_key; i++)
+        ir_fragment_fill(k->b, m->score, constant(m, i), ir_f32(k->b, 0));
+    for (uint32_t e = 0; e < depths; e++) {
+        uint32_t left[8];
+        for (uint32_t r = 0; r < f->each; r++) left[r] = (f->held ? e * f->each : 0) + r;
+        if (!f->held) load_queries(m, e, 0);
+        multiply(m, m->score, m->n_key, m->query, left, tile_add(k, from, e * DEPTH), TILE * line,
+                 true);
+    }
 }
 
+/* Scores of keys that a row does not see; `first`: of the subgroup's keys. */
+static void hide(matrix *m, ir_id first) {
+    tile_kernel *k = &m->k;
+    ir_builder *b = k->b;
+    for (uint32_t q = 0; q < 2 * m->f.each; q++) {
+        ir_id low = ir_load(b, m->rows.low, constant(m, q), 1),
+              high = ir_load(b, m->rows.high, constant(m, q), 1);
+        for (uint32_t i = 0; i < m->n_key; i++) {
+            ir_id at = constant(m, q / 2 * m->n_key + i), own[2];
+            ir_id x = ir_fragment_get(b, m->score, at, q % 2);
+            for (uint32_t w = 0; w < 2; w++) {
+                ir_id key = ir_add(
+                    b, first, tile_add(k, tile_mul(k, tile_rem(k, m->lane, 4), 2), i * TILE + w));
+                ir_id sees = ir_and(b, ir_ge(b, key, low), ir_le(b, key, high));
+                own[w] = ir_select(b, sees, ir_extract(b, x, w), ir_f32(b, ATTENTION_MASKED));
+            }
+            ir_fragment_set(b, m->score, at, q % 2, ir_compose(b, own, 2));
+        }
+    }
+}
+
+/* Over the lanes that share a row. */
 static ir_id shared(matrix *m, ir_id x, bool sum) {
     ir_builder *b = m->k.b;
-    for (uint32_t mask = 1; mask < m->f.across; mask *= 2) {
+    for (uint32_t mask = 1; mask < 4; mask *= 2) {
         ir_id other = ir_subgroup_shuffle_xor(b, x, mask);
         x = sum ? ir_add(b, x, other) : ir_max(b, x, other);
     }
     return x;
 }
 
-/* ---- the two walks over the keys ------------------------------------------------------------- */
-
-static ir_id walk(matrix *m) {
+static void scale_sums(matrix *m, uint32_t q, ir_id factor) {
     ir_builder *b = m->k.b;
-    return ir_loop(b, ir_get(b, m->rows.from), m->after, constant(m, m->f.keys));
+    ir_id both = ir_splat(b, factor, 2);
+    for (uint32_t c = 0; c < m->n_column; c++) {
+        ir_id at = constant(m, q / 2 * m->n_column + c);
+        ir_fragment_set(b, m->sum, at, q % 2,
+                        ir_mul(b, ir_fragment_get(b, m->sum, at, q % 2), both));
+    }
 }
 
-/* Asks for the tile after the one at `first`, if there is one. */
-static void stage_next(matrix *m, ir_id first) {
-    ir_builder *b = m->k.b;
-    ir_id next = tile_add(&m->k, first, m->f.keys);
-    ir_if(b, ir_lt(b, next, m->after));
-    stage(m, &m->keys, next, 0);
-    ir_end(b);
-    ir_copy_commit(b);
-}
-
-static void stage_first(matrix *m) {
-    stage(m, &m->keys, ir_get(m->k.b, m->rows.from), 0);
-    ir_copy_commit(m->k.b);
-}
-
-static void find_most(matrix *m) {
-    ir_builder *b = m->k.b;
-    stage_first(m);
-    ir_id first = walk(m);
-    arrive(m, 0);
-    score(m, 0);
-    ir_barrier(b);
-    stage_next(m, first);
-    ir_id most = ir_get(b, m->most);
-    for (uint32_t i = 0; i < fours_of(&m->f); i++)
-        most = ir_max(b, most, tile_max_vector(&m->k, score_at(m, first, i)));
-    ir_set(b, m->most, most);
-    ir_end(b);
-    arrive(m, 0);
-    ir_set(b, m->most, shared(m, ir_get(b, m->most), false));
-}
-
-static void soften(matrix *m, ir_id first) {
+/* Scores become weights. */
+static void soften(matrix *m) {
     tile_kernel *k = &m->k;
     ir_builder *b = k->b;
-    const form *f = &m->f;
-    ir_id most = ir_splat(b, ir_get(b, m->most), 4), total = ir_get(b, m->total);
-    for (uint32_t i = 0; i < fours_of(f); i++) {
-        ir_id p = ir_cast(b, IR_F16, ir_exp(b, ir_sub(b, score_at(m, first, i), most)));
-        ir_id at = tile_add(k, tile_mul(k, m->column, 4), i * 4 * f->across);
-        ir_store(b, m->weights, ir_add(b, tile_mul(k, m->row, f->keys + PAD), at), p);
-        total = ir_add(b, total, tile_sum_vector(k, ir_cast(b, IR_F32, p)));
+    const uint32_t n = 2 * m->f.each;
+    ir_id most[8];
+    for (uint32_t q = 0; q < n; q++) {
+        ir_id own = IR_NO_ID;
+        for (uint32_t i = 0; i < m->n_key; i++) {
+            ir_id x = ir_fragment_get(b, m->score, constant(m, q / 2 * m->n_key + i), q % 2);
+            own = i ? ir_max(b, own, x) : x;
+        }
+        most[q] = ir_max(b, ir_extract(b, own, 0), ir_extract(b, own, 1));
     }
-    ir_set(b, m->total, total);
+    for (uint32_t q = 0; q < n; q++) most[q] = shared(m, most[q], false);
+    for (uint32_t q = 0; q < n; q++) {
+        ir_id before = ir_load(b, m->most, constant(m, q), 1);
+        ir_if(b, ir_gt(b, most[q], ir_add(b, before, ir_f32(b, GROWTH))));
+        ir_id factor = ir_exp2_normal(b, ir_sub(b, before, most[q]));
+        ir_store(b, m->most, constant(m, q), most[q]);
+        ir_store(b, m->total, constant(m, q),
+                 ir_mul(b, ir_load(b, m->total, constant(m, q), 1), factor));
+        scale_sums(m, q, factor);
+        ir_end(b);
+    }
+    for (uint32_t q = 0; q < n; q++) {
+        ir_id both = ir_splat(b, ir_load(b, m->most, constant(m, q), 1), 2), total = IR_NO_ID;
+        for (uint32_t i = 0; i < m->n_key; i++) {
+            ir_id x = ir_fragment_get(b, m->score, constant(m, q / 2 * m->n_key + i), q % 2);
+            ir_id p = ir_exp2_normal(b, ir_sub(b, x, both));
+            total = i ? ir_add(b, total, p) : p;
+            ir_fragment_set(b, m->weight, constant(m, q / 2 * (m->n_key / 2) + i / 2),
+                            q % 2 + i % 2 * 2, ir_cast(b, IR_F16, p));
+        }
+        ir_id sum = ir_load(b, m->total, constant(m, q), 1);
+        ir_store(b, m->total, constant(m, q), ir_add(b, sum, tile_sum_vector(k, total)));
+    }
 }
 
-static void add_values(matrix *m) {
+static void add_values(matrix *m, ir_id place) {
     tile_kernel *k = &m->k;
     const form *f = &m->f;
-    const share *s = &f->sum;
-    stage_first(m);
-    ir_id first = walk(m);
-    arrive(m, 0);
-    stage(m, &m->values, first, 1);
-    ir_copy_commit(k->b);
-    score(m, 0);
-    ir_barrier(k->b);
-    stage_next(m, first);
-    soften(m, first);
-    ir_id left = tile_mul(k, row_of(m, s), f->keys + PAD),
-          right = tile_add(k, column_of(m, s), f->keys * line_of(f));
-    arrive(m, 1);
-    for (uint32_t e = 0; e < f->keys; e += DEPTH)
-        multiply(m, s, m->sum, m->weights, tile_add(k, left, e), f->keys + PAD,
-                 tile_add(k, right, e * line_of(f)), false);
-    ir_end(k->b);
-    arrive(m, 0);
+    const uint32_t line = line_of(f), depths = m->n_key / 2;
+    ir_id from = tile_add(k, ir_add(k->b, place, m->column), f->keys * line);
+    from = ir_add(k->b, from, tile_mul(k, m->part, m->n_key * TILE * line));
+    for (uint32_t e = 0; e < depths; e++) {
+        uint32_t left[8];
+        for (uint32_t r = 0; r < f->each; r++) left[r] = r * depths + e;
+        multiply(m, m->sum, m->n_column, m->weight, left, tile_add(k, from, e * DEPTH * line), TILE,
+                 false);
+    }
 }
 
-/* Through memory by strips, divided on the way. */
-static void store(matrix *m) {
+/* ---- the walk over the keys ------------------------------------------------------------------ */
+
+static void walk(matrix *m) {
     tile_kernel *k = &m->k;
     ir_builder *b = k->b;
     const form *f = &m->f;
     const attention_rows *r = &m->rows;
-    const share *s = &f->sum;
-    ir_id inverse = attention_inverse(k, shared(m, ir_get(b, m->total), true));
-    ir_id query = tile_div(k, m->row, f->group),
-          head = ir_add(b, r->first_head, tile_rem(k, m->row, f->group));
-    ir_id place = ir_add(b, tile_mul(k, ir_add(b, r->first_query, query), m->a->n_head), head),
-          row = row_of(m, s);
-    for (uint32_t i = 0; i < s->columns; i++) { /* strip i: column tile i of each subgroup */
-        ir_barrier(b);
-        ir_id to = ir_add(b, tile_mul(k, row, wide_of(f)),
-                          tile_mul(k, tile_div(k, m->warp, s->down), TILE));
-        for (uint32_t n = 0; n < s->rows; n++)
-            ir_fragment_store(b, m->sum, constant(m, n * s->columns + i), m->scores,
-                              tile_add(k, to, n * ROWS * wide_of(f)), constant(m, wide_of(f)),
-                              false);
-        ir_barrier(b);
-        ir_if(b, ir_lt(b, query, r->n_query));
-        ir_id four = ir_loop(b, m->column, constant(m, strip_of(f) / 4), constant(m, f->across)),
-              at = tile_mul(k, four, 4);
-        ir_id e = ir_add(b, tile_mul(k, tile_div(k, at, TILE), s->columns * TILE),
-                         tile_add(k, tile_rem(k, at, TILE), i * TILE));
-        if (f->d != m->a->d) ir_if(b, ir_lt(b, e, constant(m, m->a->d)));
-        ir_id x = ir_load(b, m->scores, ir_add(b, tile_mul(k, m->row, wide_of(f)), at), 4);
-        ir_store(b, m->out, ir_add(b, tile_mul(k, place, m->a->d), e),
-                 ir_mul(b, x, ir_splat(b, inverse, 4)));
-        if (f->d != m->a->d) ir_end(b);
+    ir_id from = ir_get(b, r->from), after = tile_add(k, ir_get(b, r->to), 1);
+    ir_id held = ir_sub(b, ir_max(b, after, from), from),
+          tiles = tile_div(k, tile_add(k, held, f->keys - 1), f->keys);
+    stage_tile(m, from, constant(m, 0));
+    ir_id tile = ir_loop(b, constant(m, 0), tiles, constant(m, 1)),
+          place = tile_mul(k, tile_rem(k, tile, 2), place_of(f)),
+          first = ir_add(b, from, tile_mul(k, tile, f->keys));
+    arrive(m);
+    ir_if(b, ir_lt(b, tile_add(k, tile, 1), tiles));
+    stage_tile(m, tile_add(k, first, f->keys), ir_sub(b, constant(m, place_of(f)), place));
+    ir_end(b);
+    find_scores(m, place);
+    ir_id all = ir_and(b, ir_ge(b, first, ir_get(b, r->inner_low)),
+                       ir_le(b, tile_add(k, first, f->keys - 1), ir_get(b, r->inner_high)));
+    ir_if(b, ir_xor(b, all, ir_bool(b, true)));
+    hide(m, ir_add(b, first, tile_mul(k, m->part, m->n_key * TILE)));
+    ir_end(b);
+    soften(m);
+    add_values(m, place);
+    ir_end(b);
+    arrive(m);
+}
+
+/* ---- results --------------------------------------------------------------------------------- */
+
+static ir_id stats_at(matrix *m, ir_id part, ir_id row) {
+    tile_kernel *k = &m->k;
+    const form *f = &m->f;
+    ir_id at = ir_add(k->b, tile_mul(k, part, f->rows), row);
+    return tile_add(k, tile_mul(k, at, 2), (f->parts - 1) * f->rows * strip_of(f));
+}
+
+/* The parts' largest scores and totals as those of all keys; sums fit them. */
+static void join_stats(matrix *m) {
+    tile_kernel *k = &m->k;
+    ir_builder *b = k->b;
+    const form *f = &m->f;
+    for (uint32_t q = 0; q < 2 * f->each; q++) {
+        ir_id own[2] = {ir_load(b, m->most, constant(m, q), 1),
+                        ir_load(b, m->total, constant(m, q), 1)};
+        ir_if(b, ir_and(b, ir_eq(b, tile_rem(k, m->lane, 4), constant(m, 0)),
+                        ir_eq(b, m->column, constant(m, 0))));
+        ir_store(b, m->joined, stats_at(m, m->part, tile_add(k, m->row, q * TILE)),
+                 ir_compose(b, own, 2));
         ir_end(b);
+    }
+    ir_barrier(b);
+    for (uint32_t q = 0; q < 2 * f->each; q++) {
+        ir_id stats[8], most = IR_NO_ID, total = IR_NO_ID;
+        for (uint32_t p = 0; p < f->parts; p++) {
+            stats[p] = ir_load(b, m->joined,
+                               stats_at(m, constant(m, p), tile_add(k, m->row, q * TILE)), 2);
+            ir_id x = ir_extract(b, stats[p], 0);
+            most = p ? ir_max(b, most, x) : x;
+        }
+        for (uint32_t p = 0; p < f->parts; p++) {
+            ir_id part = ir_mul(b, ir_extract(b, stats[p], 1),
+                                ir_exp2_normal(b, ir_sub(b, ir_extract(b, stats[p], 0), most)));
+            total = p ? ir_add(b, total, part) : part;
+        }
+        ir_store(b, m->total, constant(m, q), total);
+        scale_sums(m, q,
+                   ir_exp2_normal(b, ir_sub(b, ir_load(b, m->most, constant(m, q), 1), most)));
+    }
+}
+
+/* Where a pair of the sums lies in the strip that begins with fragment `begin`, of part `part`. */
+static ir_id joined_at(matrix *m, ir_id part, uint32_t q, uint32_t fragment) {
+    tile_kernel *k = &m->k;
+    ir_builder *b = k->b;
+    const form *f = &m->f;
+    ir_id line = ir_add(b, tile_mul(k, part, f->rows), tile_add(k, m->row, q * TILE));
+    ir_id at = tile_mul(k, tile_div(k, m->column, m->n_column * TILE), STRIP * TILE);
+    at = ir_add(b, at, tile_mul(k, tile_rem(k, m->lane, 4), 2));
+    return ir_add(b, tile_mul(k, line, strip_of(f)), tile_add(k, at, fragment % STRIP * TILE));
+}
+
+/* Sums of a strip of columns of the other parts, to memory. */
+static void give_strip(matrix *m, uint32_t begin, uint32_t end) {
+    tile_kernel *k = &m->k;
+    ir_builder *b = k->b;
+    ir_barrier(b);
+    ir_if(b, ir_gt(b, m->part, constant(m, 0)));
+    for (uint32_t q = 0; q < 2 * m->f.each; q++)
+        for (uint32_t c = begin; c < end; c++)
+            ir_store(b, m->joined, joined_at(m, tile_add(k, m->part, UINT32_MAX), q, c),
+                     ir_fragment_get(b, m->sum, constant(m, q / 2 * m->n_column + c), q % 2));
+    ir_end(b);
+    ir_barrier(b);
+}
+
+static void store_strip(matrix *m, uint32_t begin, uint32_t end) {
+    tile_kernel *k = &m->k;
+    ir_builder *b = k->b;
+    const form *f = &m->f;
+    const attention_rows *r = &m->rows;
+    for (uint32_t q = 0; q < 2 * f->each; q++) {
+        ir_id row = tile_add(k, m->row, q * TILE), query = tile_div(k, row, f->group),
+              head = ir_add(b, r->first_head, tile_rem(k, row, f->group));
+        ir_id line = ir_add(b, tile_mul(k, ir_add(b, r->first_query, query), m->a->n_head), head);
+        ir_id at = ir_add(b, m->column, tile_mul(k, tile_rem(k, m->lane, 4), 2));
+        ir_id is = ir_lt(b, query, r->n_query);
+        if (f->parts > 1) is = ir_and(b, is, ir_eq(b, m->part, constant(m, 0)));
+        ir_if(b, is);
+        ir_id inverse =
+            ir_splat(b, attention_inverse(k, ir_load(b, m->total, constant(m, q), 1)), 2);
+        for (uint32_t c = begin; c < end; c++) {
+            ir_id x = ir_fragment_get(b, m->sum, constant(m, q / 2 * m->n_column + c), q % 2);
+            for (uint32_t p = 1; p < f->parts; p++)
+                x = ir_add(b, x, ir_load(b, m->joined, joined_at(m, constant(m, p - 1), q, c), 2));
+            ir_id e = tile_add(k, at, c * TILE);
+            if (f->d != m->a->d) ir_if(b, ir_lt(b, e, constant(m, m->a->d)));
+            ir_store(b, m->out, ir_add(b, tile_mul(k, line, m->a->d), e), ir_mul(b, x, inverse));
+            if (f->d != m->a->d) ir_end(b);
+        }
         ir_end(b);
+    }
+}
+
+static void store(matrix *m) {
+    ir_builder *b = m->k.b;
+    const form *f = &m->f;
+    for (uint32_t q = 0; q < 2 * f->each; q++)
+        ir_store(b, m->total, constant(m, q),
+                 shared(m, ir_load(b, m->total, constant(m, q), 1), true));
+    if (f->parts == 1) {
+        store_strip(m, 0, m->n_column);
+        return;
+    }
+    join_stats(m);
+    for (uint32_t c = 0; c < m->n_column; c += STRIP) {
+        const uint32_t end = m->n_column - c < STRIP ? m->n_column : c + STRIP;
+        give_strip(m, c, end);
+        store_strip(m, c, end);
     }
 }
 
@@ -428,21 +615,26 @@ beryl_status attention_matrix(lowering *l, const graph_node *node, const attenti
     matrix m = {.a = a};
     if (!form_of(l->caps, a, &m.f)) return lower_refuse(l, node, "heads of this shape", error);
     tile_kernel *k = &m.k;
-    tile_begin(k, l, node, "attention_matrix", THREADS);
+    const form *f = &m.f;
+    const beryl_status status = a->cache == TYPE_F32 ? halve(l, node, a, error) : BERYL_OK;
+    if (status != BERYL_OK) return status;
+    tile_begin(k, l, node, "attention_matrix", threads_of(f));
     ir_builder *b = k->b;
     ir_subgroup(b, LANES);
     bind(&m);
-    ir_set(b, m.most, ir_f32(b, ATTENTION_LEAST));
-    ir_set(b, m.total, ir_f32(b, 0));
-    for (uint32_t i = 0; i < m.f.sum.rows * m.f.sum.columns; i++)
+    for (uint32_t q = 0; q < 2 * f->each; q++) {
+        ir_store(b, m.most, constant(&m, q), ir_f32(b, ATTENTION_LEAST));
+        ir_store(b, m.total, constant(&m, q), ir_f32(b, 0));
+    }
+    for (uint32_t i = 0; i < f->each * m.n_column; i++)
         ir_fragment_fill(b, m.sum, constant(&m, i), ir_f32(b, 0));
     stage_queries(&m);
+    ir_barrier(b);
+    for (uint32_t e = 0; e < f->d / DEPTH && f->held; e++) load_queries(&m, e, e * f->each);
     attention_rows_begin(&m.rows);
-    m.after = tile_add(k, ir_get(b, m.rows.to), 1);
-    find_most(&m);
-    add_values(&m);
+    walk(&m);
     attention_rows_end(&m.rows);
     store(&m);
-    return tile_end_3d(k, a->rows, m.f.queries, (lower_count){a->n_head / m.f.group, 0}, 1,
+    return tile_end_3d(k, a->rows, f->queries, (lower_count){a->n_head / f->group, 0}, 1,
                        (lower_count){1, 0}, 1, error);
 }

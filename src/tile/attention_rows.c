@@ -3,6 +3,8 @@
 #include "tile/attention.h"
 #include "base/build.h"
 
+enum { FROM, TO, INNER_LOW, INNER_HIGH, ALIKE, FOUND }; /* ALIKE: all have one slot */
+
 static ir_id constant(attention_rows *x, uint32_t n) {
     return ir_u32(x->k->b, n);
 }
@@ -18,6 +20,7 @@ void attention_rows_bind(attention_rows *x, tile_kernel *k, const attention_task
     ir_memory *const uniform[] = {&x->from, &x->to,        &x->open,
                                   &x->end,  &x->inner_low, &x->inner_high};
     for (uint32_t i = 0; i < 6; i++) *uniform[i] = ir_register(b, IR_U32, 1);
+    if (BUILD_HAS_C_TEXTS && x->joint) x->found = ir_workgroup(b, IR_U32, FOUND);
     /* long ones first */
     ir_id late = tile_add(k, ir_sub(b, ir_groups(b, 0), ir_group(b, 0)), UINT32_MAX);
     x->first_query = tile_mul(k, late, x->queries);
@@ -46,16 +49,49 @@ static void range_of(attention_rows *x, ir_id query, ir_id *low, ir_id *high) {
 static void row_range(attention_rows *x, ir_id done, ir_id r) {
     tile_kernel *k = x->k;
     ir_builder *b = k->b;
-    ir_id row = ir_add(b, tile_mul(k, x->lane_rows, x->each), r), own = tile_div(k, row, x->group);
+    ir_id row = x->apart ? ir_add(b, x->lane_rows, tile_mul(k, r, x->apart))
+                         : ir_add(b, tile_mul(k, x->lane_rows, x->each), r);
+    ir_id own = tile_div(k, row, x->group);
     ir_id sees = ir_and(b, ir_ge(b, own, done), ir_lt(b, own, ir_get(b, x->end))), low, high;
     range_of(x, ir_min(b, own, tile_add(k, x->n_query, UINT32_MAX)), &low, &high);
     ir_store(b, x->low, r, ir_select(b, sees, low, constant(x, UINT32_MAX)));
     ir_store(b, x->high, r, ir_select(b, sees, high, constant(x, 0)));
 }
 
+/* Each lane some of the queries: true, and `found` is set, where all queries make one turn. */
+static ir_id scan_together(attention_rows *x) {
+    tile_kernel *k = x->k;
+    ir_builder *b = k->b;
+    static const uint32_t none[FOUND] = {UINT32_MAX, 0, 0, UINT32_MAX, 1};
+    ir_id lane = ir_local(b, 0), low, high, found[FOUND];
+    for (uint32_t i = 0; i < FOUND; i++) {
+        ir_if(b, ir_eq(b, lane, constant(x, i)));
+        ir_store(b, x->found, constant(x, i), constant(x, none[i]));
+        ir_end(b);
+    }
+    ir_barrier(b);
+    ir_id query = ir_loop(b, lane, x->n_query, constant(x, k->lanes));
+    range_of(x, query, &low, &high);
+    ir_id same = ir_eq(b, slot_at(x, query), x->slot);
+    ir_atomic(b, IR_ATOMIC_MIN, x->found, constant(x, FROM), low);
+    ir_atomic(b, IR_ATOMIC_MAX, x->found, constant(x, TO), high);
+    ir_atomic(b, IR_ATOMIC_MAX, x->found, constant(x, INNER_LOW), low);
+    ir_atomic(b, IR_ATOMIC_MIN, x->found, constant(x, INNER_HIGH), high);
+    ir_atomic(b, IR_ATOMIC_MIN, x->found, constant(x, ALIKE), ir_cast(b, IR_U32, same));
+    ir_end(b);
+    for (uint32_t i = 0; i < FOUND; i++) found[i] = ir_uniform_load(b, x->found, constant(x, i));
+    ir_set(b, x->from, found[FROM]);
+    ir_set(b, x->to, found[TO]);
+    ir_set(b, x->inner_low, found[INNER_LOW]);
+    ir_set(b, x->inner_high, found[INNER_HIGH]);
+    ir_set(b, x->end, x->n_query);
+    return ir_and(b, ir_eq(b, found[ALIKE], constant(x, 1)),
+                  ir_le(b, ir_sub(b, found[TO], found[FROM]), constant(x, x->a->n_row)));
+}
+
 /* The queries [done, end) have the slot of `done`, and together as many keys as a ring holds, so
  * that no position makes the loop over them long: what all of them see, and any of them. */
-static void scan(attention_rows *x, ir_id done) {
+static void scan_queries(attention_rows *x, ir_id done) {
     tile_kernel *k = x->k;
     ir_builder *b = k->b;
     ir_set(b, x->from, constant(x, UINT32_MAX));
@@ -80,6 +116,21 @@ static void scan(attention_rows *x, ir_id done) {
     ir_set(b, x->open, constant(x, 0));
     ir_end(b);
     ir_end(b);
+}
+
+static void scan(attention_rows *x, ir_id done) {
+    tile_kernel *k = x->k;
+    ir_builder *b = k->b;
+    const bool joint = BUILD_HAS_C_TEXTS && x->joint;
+    if (joint) {
+        ir_set(b, x->open, constant(x, 0));
+        ir_if(b, ir_eq(b, done, constant(x, 0)));
+        ir_set(b, x->open, ir_cast(b, IR_U32, scan_together(x)));
+        ir_end(b);
+        ir_if(b, ir_eq(b, ir_get(b, x->open), constant(x, 0)));
+    }
+    scan_queries(x, done);
+    if (joint) ir_end(b);
     ir_id all = ir_and(b, ir_eq(b, done, constant(x, 0)),
                        ir_eq(b, ir_get(b, x->end), constant(x, x->queries)));
     if (x->spare) all = ir_bool(b, false);
