@@ -396,6 +396,31 @@ static void run_form(test *t, const test_form *form, size_t number) {
         CHECK_INT(t, heap.bytes, 0);
 }
 
+/* Rows of no whole pieces of 16 bytes, copied to such: on the processor, which has no units. */
+static void pads(test *t) {
+    static const problem some[] = {
+        {"rows-by-columns", "mk,kn->mn", {2, 2}, {{130, 131}, {131, 129}}, false, false, false},
+        {"columns-by-rows", "km,nk->mn", {2, 2}, {{129, 131}, {133, 129}}, false, false, false},
+        {"batches", "bmk,bkn->bnm", {3, 3}, {{2, 130, 136}, {2, 136, 129}}, false, false, false},
+    };
+    for (size_t i = 0; i < sizeof some / sizeof *some; i++) {
+        if (!test_case(t, "contract/pads/%s", some[i].name)) continue;
+        base_heap heap;
+        device *d = NULL;
+        beryl_error error = {0};
+        base_heap_init(&heap, NULL);
+        const test_form form = {.name = "host", .device = "host"};
+        const beryl_status status = test_form_open(&form, &heap, &d, &error);
+        if (status == BERYL_NO_DEVICE) test_skip(t, "%s", error.message);
+        else if (status != BERYL_OK) test_fail(t, __FILE__, __LINE__, "%s", error.message);
+        if (status == BERYL_OK) {
+            d->caps.multiplies_memory = true;
+            run_on(t, &heap, d, &(what){&some[i], NULL, 0, TYPE_F16}, i);
+        }
+        test_form_close(d);
+    }
+}
+
 static void refuses(test *t, base_heap *heap) {
     static const struct {
         const char *text, *why;
@@ -434,6 +459,7 @@ void test_contract(test *t) {
     if (test_case(t, "contract/vectors")) vectors(t, &heap);
     if (test_case(t, "contract/letters")) letters(t, &heap);
     if (test_case(t, "contract/refuses")) refuses(t, &heap);
+    pads(t);
     for (size_t i = 0; i < CONVS; i++) {
         if (!convs[i].in[0]) continue; /* judged on devices, by the same functions */
         if (test_case(t, "contract/conv-%s", convs[i].name)) windows(t, &heap, &convs[i], 0);
