@@ -396,26 +396,36 @@ static void run_form(test *t, const test_form *form, size_t number) {
         CHECK_INT(t, heap.bytes, 0);
 }
 
-/* Rows of no whole pieces of 16 bytes, copied to such: on the processor, which has no units. */
+/* Rows of no whole pieces of 16 bytes, copied to such: on the processor, which has no units, and
+ * straight from workgroup memory. */
 static void pads(test *t) {
     static const problem some[] = {
         {"rows-by-columns", "mk,kn->mn", {2, 2}, {{130, 131}, {131, 129}}, false, false, false},
         {"columns-by-rows", "km,nk->mn", {2, 2}, {{129, 131}, {133, 129}}, false, false, false},
         {"batches", "bmk,bkn->bnm", {3, 3}, {{2, 130, 136}, {2, 136, 129}}, false, false, false},
     };
-    for (size_t i = 0; i < sizeof some / sizeof *some; i++) {
-        if (!test_case(t, "contract/pads/%s", some[i].name)) continue;
+    static const test_form forms[] = {
+        {.name = "host", .device = "host"},
+        {.name = "interpreter", .device = "interpreter", .as_gpu = true},
+    };
+    enum { SOME = sizeof some / sizeof *some };
+    for (size_t i = 0; i < 2 * SOME; i++) {
+        const test_form *form = &forms[i / SOME];
+        if (!test_case(t, "contract/pads/%s-%s", form->name, some[i % SOME].name)) continue;
         base_heap heap;
         device *d = NULL;
         beryl_error error = {0};
         base_heap_init(&heap, NULL);
-        const test_form form = {.name = "host", .device = "host"};
-        const beryl_status status = test_form_open(&form, &heap, &d, &error);
+        const beryl_status status = test_form_open(form, &heap, &d, &error);
         if (status == BERYL_NO_DEVICE) test_skip(t, "%s", error.message);
         else if (status != BERYL_OK) test_fail(t, __FILE__, __LINE__, "%s", error.message);
         if (status == BERYL_OK) {
             d->caps.multiplies_memory = true;
-            run_on(t, &heap, d, &(what){&some[i], NULL, 0, TYPE_F16}, i);
+            if (form->as_gpu) {
+                d->caps.workgroup_bytes = 1 << 18, d->caps.subgroup_size = 32;
+                d->caps.fragments = DEVICE_FRAGMENT_BIT(DEVICE_FRAGMENT_F16_F32);
+            }
+            run_on(t, &heap, d, &(what){&some[i % SOME], NULL, 0, TYPE_F16}, i);
         }
         test_form_close(d);
     }

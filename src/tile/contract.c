@@ -179,7 +179,8 @@ static bool has_pieces(const lowering *l, const contraction *c, uint32_t t) {
     uint32_t rest = graph_tensor_at(l->g, c->node->in[t])->offset;
     for (uint32_t i = 0; i < 3; i++)
         if (of[i]->n)
-            rest |= of[i]->stride[t][0] == 1 ? (uint32_t)of[i]->size[0].factor : of[i]->stride[t][0];
+            rest |=
+                of[i]->stride[t][0] == 1 ? (uint32_t)of[i]->size[0].factor : of[i]->stride[t][0];
     return rest % PIECE == 0;
 }
 
@@ -204,7 +205,7 @@ static beryl_status pad(lowering *l, contraction *c, uint32_t t, uint64_t *bytes
     const bool across = row->stride[t][0] == 1, batched = moves(batch, t);
     axes *line = across ? depth : row, *in_line = across ? row : depth;
     const uint32_t lines = (uint32_t)line->count.factor, width = (uint32_t)in_line->count.factor,
-                   all_lines = across ? padded(lines) : lines, all_width = padded(width),
+                   all_lines = padded(lines), all_width = padded(width),
                    n_batch = batched ? (uint32_t)batch->count.factor : 1;
     const graph_tensor *from = graph_tensor_at(l->g, c->node->in[t]);
     const ir_type type = tile_element(from->type);
