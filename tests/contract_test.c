@@ -400,6 +400,41 @@ static void run_form(test *t, const test_form *form, size_t number) {
         CHECK_INT(t, heap.bytes, 0);
 }
 
+/* Rows of no whole pieces of 16 bytes, copied to such: on the processor, which has no units, and
+ * straight from workgroup memory. */
+static void pads(test *t) {
+    static const problem some[] = {
+        {"rows-by-columns", "mk,kn->mn", {2, 2}, {{130, 131}, {131, 129}}, false, false, false},
+        {"columns-by-rows", "km,nk->mn", {2, 2}, {{129, 131}, {133, 129}}, false, false, false},
+        {"batches", "bmk,bkn->bnm", {3, 3}, {{2, 130, 136}, {2, 136, 129}}, false, false, false},
+    };
+    static const test_form forms[] = {
+        {.name = "host", .device = "host"},
+        {.name = "interpreter", .device = "interpreter", .as_gpu = true},
+    };
+    enum { SOME = sizeof some / sizeof *some };
+    for (size_t i = 0; i < 2 * SOME; i++) {
+        const test_form *form = &forms[i / SOME];
+        if (!test_case(t, "contract/pads/%s-%s", form->name, some[i % SOME].name)) continue;
+        base_heap heap;
+        device *d = NULL;
+        beryl_error error = {0};
+        base_heap_init(&heap, NULL);
+        const beryl_status status = test_form_open(form, &heap, &d, &error);
+        if (status == BERYL_NO_DEVICE) test_skip(t, "%s", error.message);
+        else if (status != BERYL_OK) test_fail(t, __FILE__, __LINE__, "%s", error.message);
+        if (status == BERYL_OK) {
+            d->caps.multiplies_memory = true;
+            if (form->as_gpu) {
+                d->caps.workgroup_bytes = 1 << 18, d->caps.subgroup_size = 32;
+                d->caps.fragments = DEVICE_FRAGMENT_BIT(DEVICE_FRAGMENT_F16_F32);
+            }
+            run_on(t, &heap, d, &(what){&some[i % SOME], NULL, 0, TYPE_F16}, i);
+        }
+        test_form_close(d);
+    }
+}
+
 static void refuses(test *t, base_heap *heap) {
     static const struct {
         const char *text, *why;
@@ -438,6 +473,7 @@ void test_contract(test *t) {
     if (test_case(t, "contract/vectors")) vectors(t, &heap);
     if (test_case(t, "contract/letters")) letters(t, &heap);
     if (test_case(t, "contract/refuses")) refuses(t, &heap);
+    pads(t);
     for (size_t i = 0; i < CONVS; i++) {
         if (!convs[i].in[0]) continue; /* judged on devices, by the same functions */
         if (test_case(t, "contract/conv-%s", convs[i].name)) windows(t, &heap, &convs[i], 0);

@@ -991,6 +991,22 @@ static void check_shapes(test *t) {
         k = optimised(t, &l, halves_turned, (sizes){64, 64, 64}, &s);
         CHECK_INT(t, count_op(k, IR_COPY_COMMIT, 0, 0), 3);
         CHECK_INT(t, count_op(k, IR_STORE, IR_WORKGROUP, 1), 0);
+        ir_schedule direct = {.vector = 8,
+                              .subgroup = 8,
+                              .workgroup_bytes = 1 << 17,
+                              .fragments = true,
+                              .direct = true,
+                              .dims = {{.lanes = 4, .block = 1},
+                                       {.lanes = 1, .block = 8},
+                                       {.stage = 64, .unroll = 3}}};
+        k = optimised(t, &l, halves_across, (sizes){64, 64, 61}, &direct);
+        CHECK_INT(t, count_op(k, IR_FRAGMENT_MULTIPLY, IR_WORKGROUP, 0), 1);
+        CHECK_INT(t, count_op(k, IR_FRAGMENT_MMA, 0, 0), 0);
+        /* computed: the same tile otherwise */
+        k = optimised(t, &l, halves_f16, (sizes){64, 64, 61}, &direct);
+        CHECK_INT(t, count_op(k, IR_FRAGMENT_MULTIPLY, IR_WORKGROUP, 0), 0);
+        CHECK(t, count_op(k, IR_FRAGMENT_MMA, 0, 0) > 0);
+        CHECK_INT(t, ir_lanes(k), 32);
         /* a product for each turn of a loop around; one factor copied, one computed: two places,
          * a barrier a turn */
         s.dims[3].group = 3;

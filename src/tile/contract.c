@@ -305,6 +305,94 @@ static ir_id turns_padded(contraction *c, class_kind kind, const lengths *by, ui
     return ir_loop_marked(b, ir_u32(b, 0), end, ir_u32(b, 1), IR_PARALLEL, dim);
 }
 
+/* ---- factors that units take in pieces of 16 bytes ------------------------------------------ */
+
+enum { PIECE = 8, PADDED_MIN = 128, SCRATCH_PADDED = 3 /* and the next: keys of a, b */ };
+
+static uint32_t padded(uint64_t n) {
+    return (uint32_t)((n + PIECE - 1) / PIECE * PIECE);
+}
+
+static class_kind rows_of(const contraction *c, uint32_t t) {
+    return moves(&c->of[CLASS_OUTER], t) ? CLASS_OUTER : CLASS_INNER;
+}
+
+/* Whether every line of the factor begins at a whole piece and has nothing but such. */
+static bool has_pieces(const lowering *l, const contraction *c, uint32_t t) {
+    const axes *of[3] = {&c->of[rows_of(c, t)], &c->of[CLASS_DEPTH], &c->of[CLASS_BATCH]};
+    uint32_t rest = graph_tensor_at(l->g, c->node->in[t])->offset;
+    for (uint32_t i = 0; i < 3; i++)
+        if (of[i]->n)
+            rest |=
+                of[i]->stride[t][0] == 1 ? (uint32_t)of[i]->size[0].factor : of[i]->stride[t][0];
+    return rest % PIECE == 0;
+}
+
+/* Is it worth a copy of both factors? Units read those without pieces a quarter as fast. */
+static bool wants_padding(const lowering *l, const contraction *c) {
+    if (!BUILD_HAS_C_TEXTS || !l->caps->multiplies_memory || c->type != IR_F32 ||
+        ir_type_bytes(tile_element(graph_tensor_at(l->g, c->node->in[A])->type)) != 2)
+        return false;
+    for (uint32_t i = 0; i < CLASSES; i++) {
+        const axes *of = &c->of[i];
+        if (of->n > 1 || of->count.extent || (i != CLASS_BATCH && of->count.factor < PADDED_MIN))
+            return false;
+    }
+    return !has_pieces(l, c, A) || !has_pieces(l, c, B);
+}
+
+/* A copy of factor t in the scratch, [batch, line, width], with zeros beyond; its strides are those
+ * of the factor from then on. */
+static beryl_status pad(lowering *l, contraction *c, uint32_t t, uint64_t *bytes,
+                        beryl_error *error) {
+    axes *row = &c->of[rows_of(c, t)], *depth = &c->of[CLASS_DEPTH], *batch = &c->of[CLASS_BATCH];
+    const bool across = row->stride[t][0] == 1, batched = moves(batch, t);
+    axes *line = across ? depth : row, *in_line = across ? row : depth;
+    const uint32_t lines = (uint32_t)line->count.factor, width = (uint32_t)in_line->count.factor,
+                   all_lines = padded(lines), all_width = padded(width),
+                   n_batch = batched ? (uint32_t)batch->count.factor : 1;
+    const graph_tensor *from = graph_tensor_at(l->g, c->node->in[t]);
+    const ir_type type = tile_element(from->type);
+    *bytes = (uint64_t)n_batch * all_lines * all_width * 2;
+    tile_kernel *k = &c->k;
+    tile_begin(k, l, c->node, "contract_pad", 1);
+    ir_builder *b = k->b;
+    const ir_memory x = tile_read(k, "x", c->node->in[t]),
+                    out = tile_scratch(k, "out", SCRATCH_PADDED + t, *bytes, type, IR_READ_WRITE);
+    const ir_id zero = ir_u32(b, 0), one = ir_u32(b, 1), n_line = tile_u32(k, "lines", lines),
+                n_width = tile_u32(k, "width", width),
+                to_line = tile_u32(k, "all_lines", all_lines),
+                to_width = tile_u32(k, "all_width", all_width);
+    ir_id at = number(c, "offset", from->offset), to = zero;
+    if (batched) {
+        const ir_id i = ir_loop_marked(b, zero, tile_u32(k, "batch", n_batch), one, IR_PARALLEL, 2);
+        at = ir_add(b, at, ir_mul(b, i, number(c, "batch_stride", batch->stride[t][0])));
+        to = ir_mul(b, i, ir_mul(b, to_line, to_width));
+    }
+    const ir_id i = ir_loop_marked(b, zero, to_line, one, IR_PARALLEL, 0),
+                j = ir_loop_marked(b, zero, to_width, one, IR_PARALLEL, 1),
+                inside = ir_and(b, ir_lt(b, i, n_line), ir_lt(b, j, n_width));
+    at = ir_add(b, at,
+                ir_mul(b, ir_min(b, i, ir_sub(b, n_line, one)),
+                       number(c, "line_stride", line->stride[t][0])));
+    at = ir_add(b, at,
+                ir_mul(b, ir_min(b, j, ir_sub(b, n_width, one)),
+                       number(c, "stride", in_line->stride[t][0])));
+    ir_store(b, out, ir_add(b, to, ir_add(b, ir_mul(b, i, to_width), j)),
+             ir_select(b, inside, ir_load(b, x, at, 1), ir_number(b, type, 1, 0)));
+    ir_end(b), ir_end(b);
+    if (batched) ir_end(b);
+    if (batched) batch->stride[t][0] = all_lines * all_width;
+    line->stride[t][0] = all_width, in_line->stride[t][0] = 1;
+    return tile_end_marked(
+        k, (lower_count[IR_DIM_MAX]){{all_lines, 0}, {all_width, 0}, {n_batch, 0}},
+        (uint64_t[IR_DIM_MAX]){all_lines, all_width, batched ? n_batch : 0}, error);
+}
+
+static void round_up(axes *of) {
+    of->bound = of->count.factor = of->size[0].factor = padded(of->count.factor);
+}
+
 /* ---- long sums in parts -------------------------------------------------------------------- */
 
 /* What is summed: of axes that lie as one in both factors, in parts. */
@@ -357,8 +445,14 @@ beryl_status tile_contract(lowering *l, const graph_node *node, beryl_error *err
     choose_packed(c, l, tensors);
     beryl_status status = is_packed(c) ? pack(c, l, tensors[c->packed], error) : BERYL_OK;
     if (status == BERYL_OK && is_tabled(c)) status = tabulate(c, l, error);
+    const bool pads = wants_padding(l, c);
+    const lower_count rows = c->of[CLASS_OUTER].count, columns = c->of[CLASS_INNER].count;
+    uint64_t bytes[OUT];
+    for (uint32_t t = 0; t < OUT && pads && status == BERYL_OK; t++)
+        status = pad(l, c, t, &bytes[t], error);
     if (status) return status;
-    const tile_split split = split_of(c, l);
+    for (uint32_t i = CLASS_OUTER; i < CLASSES && pads; i++) round_up(&c->of[i]);
+    const tile_split split = pads ? (tile_split){.n = 1} : split_of(c, l);
     const bool whole = split.n == 1;
     tile_kernel *k = &c->k;
     tile_begin(k, l, node, "contract", 1);
@@ -368,7 +462,9 @@ beryl_status tile_contract(lowering *l, const graph_node *node, beryl_error *err
     for (uint32_t t = 0; t < OUT; t++)
         in[t] = is_packed(c) && t == c->packed
                     ? tile_scratch(k, names[t], SCRATCH_PACKED, packed_bytes(c), IR_F32, IR_READ)
-                    : tile_read(k, names[t], node->in[t]);
+                : pads ? tile_scratch(k, names[t], SCRATCH_PADDED + t, bytes[t],
+                                      tile_element(tensors[t]->type), IR_READ)
+                       : tile_read(k, names[t], node->in[t]);
     if (is_tabled(c))
         places = tile_scratch(k, "places", SCRATCH_PLACES,
                               c->of[CLASS_DEPTH].bound * sizeof(uint32_t), IR_U32, IR_READ);
@@ -377,8 +473,9 @@ beryl_status tile_contract(lowering *l, const graph_node *node, beryl_error *err
                     sum = ir_register(b, c->type, 1);
     ir_id at[TENSORS];
     for (uint32_t t = 0; t < TENSORS; t++)
-        at[t] = is_packed(c) && t == c->packed ? ir_u32(b, 0)
-                                               : number(c, offsets[t], tensors[t]->offset);
+        at[t] = is_packed(c) && t == c->packed
+                    ? ir_u32(b, 0)
+                    : number(c, offsets[t], pads && t != OUT ? 0 : tensors[t]->offset);
     lengths by[CLASSES];
     for (uint32_t i = 0; i < CLASSES; i++) measure(c, i, &by[i]);
     const bool has_batch = c->of[CLASS_BATCH].n;
@@ -416,10 +513,13 @@ beryl_status tile_contract(lowering *l, const graph_node *node, beryl_error *err
     const ir_id result = ir_load(b, sum, zero, 1);
     if (whole) {
         const ir_id value_out = ir_cast(b, tile_element(tensors[OUT]->type), result);
+        if (pads)
+            ir_if(b, ir_and(b, ir_lt(b, outer, tile_count(k, "rows", rows)),
+                            ir_lt(b, inner, tile_count(k, "columns", columns))));
         if (is_packed(c))
             ir_if(b, ir_lt(b, c->along == CLASS_INNER ? inner : outer, by[c->along].count));
         ir_store(b, out, at[OUT], value_out);
-        if (is_packed(c)) ir_end(b);
+        if (pads || is_packed(c)) ir_end(b);
     } else {
         const ir_id row = ir_add(b, ir_mul(b, part, by[CLASS_OUTER].count), outer);
         ir_store(b, out, ir_add(b, ir_mul(b, row, by[CLASS_INNER].count), inner), result);

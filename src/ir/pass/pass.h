@@ -57,7 +57,9 @@
  * {0: group x, lane x, lanes 256, block 4, split}. With schedule.fragments and factors of f16 or
  * bf16 a product's lanes count subgroups and its block fragments (of 16 m by 8 n; k by 16): {m 0:
  * lanes 2, block 4}, {n 1: lanes 2, block 8}, {k 2: stage 32, unroll 2},
- * the latter for the tiles that asynchronous copies keep under way.
+ * the latter for the tiles that asynchronous copies keep under way; with schedule.direct too {m 0:
+ * lanes 8, block 1}, {n 1: block 32}, {k 2: stage 64, unroll 4}, and the same tile in fragments of
+ * each subgroup where a factor cannot be copied.
  *
  * The grid. A loop that groups share steps by the number of groups, so ANY number of groups on that
  * axis is right; ir_grid_of gives the one that is best, as a small program over the parameters. On
