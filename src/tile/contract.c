@@ -5,6 +5,7 @@
  * apart where its axes do not lie as one; the kernel says the sum element by element, and the
  * schedule makes tiles of it (ir/pass/schedule.c): matrix units for halves, blocks of sums for all
  * else. Sums are F32 (F64 of F64); integers wrap as 32 bits, or 64. */
+#include "base/build.h"
 #include "base/error.h"
 #include "tile/kernel.h"
 #include "tile/split.h"
@@ -164,7 +165,8 @@ static ir_id turns(ir_builder *b, const lengths *by, ir_mark_kind mark, uint32_t
 /* What is summed: of axes that lie as one in both factors, in parts. */
 static tile_split split_of(const contraction *c, const lowering *l) {
     const axes *depth = &c->of[CLASS_DEPTH];
-    if (c->type != IR_F32 || c->of[CLASS_BATCH].n || !is_one(depth, A) || !is_one(depth, B))
+    if (BUILD_IS_SMALL || c->type != IR_F32 || c->of[CLASS_BATCH].n || !is_one(depth, A) ||
+        !is_one(depth, B))
         return (tile_split){.n = 1};
     return tile_split_of(l, c->of[CLASS_OUTER].bound, c->of[CLASS_INNER].bound, depth->count,
                          depth->bound);
