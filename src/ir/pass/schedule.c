@@ -6,6 +6,8 @@
  * alone. */
 #include "ir/pass/edit.h"
 
+#include "base/build.h"
+
 #include <math.h>
 #include <string.h>
 
@@ -243,7 +245,8 @@ void ir_schedule_default(const ir_kernel *k, const device_caps *caps,
     memset(out, 0, sizeof *out);
     s.host = device_is_compiled(caps);
     s.units = caps->compute_units ? caps->compute_units : UNITS_UNKNOWN;
-    s.halves = caps->fragments && caps->subgroup_size == 32 && multiplies_halves(k, caps);
+    s.halves = BUILD_HAS_C_TEXTS && caps->fragments && caps->subgroup_size == 32 &&
+               multiplies_halves(k, caps);
     if (s.lanes_max > IR_LANES_MAX) s.lanes_max = IR_LANES_MAX;
     s.lanes = s.lanes_max < 256 ? power_up_to(s.lanes_max, 256) : 256;
     look(k, extents, &s);
