@@ -219,13 +219,11 @@ static void through_norm(gradient *s, const graph_node *node, graph_value d) {
         w = graph_as(s->g, node->in[1], at(s, d)->type);
         for (uint32_t i = channel + 1; w && i < x.rank; i++) w = graph_unsqueeze(g, w, i - channel);
     }
-    graph_value e[2]; /* d times w, for each that takes it: so that nobody has to store it */
-    for (uint32_t i = 0; i < 2; i++)
-        e[i] = graph_reshape(g, w ? graph_mul(g, d, w) : d, t.rank, t.dim);
-    const graph_value slope = graph_mul(g, mean(s, graph_mul(g, e[0], v), axes),
-                                        graph_mul(g, over, graph_square(g, over)));
-    if (centred) e[1] = graph_sub(g, e[1], mean(s, e[1], axes));
-    v = graph_sub(g, graph_mul(g, e[1], over), graph_mul(g, v, slope));
+    d = graph_reshape(g, w ? graph_mul(g, d, w) : d, t.rank, t.dim);
+    const graph_value slope =
+        graph_mul(g, mean(s, graph_mul(g, d, v), axes), graph_mul(g, over, graph_square(g, over)));
+    if (centred) d = graph_sub(g, d, mean(s, d, axes));
+    v = graph_sub(g, graph_mul(g, d, over), graph_mul(g, v, slope));
     gradient_add(s, node->in[0], graph_reshape(g, v, x.rank, x.dim));
 }
 

@@ -398,7 +398,8 @@ static void round_up(axes *of) {
 /* What is summed: of axes that lie as one in both factors, in parts. */
 static tile_split split_of(const contraction *c, const lowering *l) {
     const axes *depth = &c->of[CLASS_DEPTH];
-    if (c->type != IR_F32 || c->of[CLASS_BATCH].n || !is_one(depth, A) || !is_one(depth, B))
+    if (BUILD_IS_SMALL || c->type != IR_F32 || c->of[CLASS_BATCH].n || !is_one(depth, A) ||
+        !is_one(depth, B))
         return (tile_split){.n = 1};
     return tile_split_of(l, c->of[CLASS_OUTER].bound, c->of[CLASS_INNER].bound, depth->count,
                          depth->bound);

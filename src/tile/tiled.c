@@ -324,7 +324,7 @@ beryl_status tile_tiled(lowering *l, const graph_node *node, const tile_tiled_pr
     }
     if (dots) return tile_dots(l, node, p, error);
     /* in a training: elsewhere a dispatch more is felt */
-    const tile_split split = !halves && l->g->segments && p->m < p->bound
+    const tile_split split = BUILD_HAS_TRAINING && !halves && l->g->segments && p->m < p->bound
                                  ? tile_split_of(l, p->bound, p->m, (lower_count){p->k, 0}, p->k)
                                  : (tile_split){.n = 1};
     if (split.n > 1) {
