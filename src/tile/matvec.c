@@ -1,5 +1,4 @@
 /* matvec.c - see tile/matvec.h: the body. */
-#include "base/build.h"
 #include "tile/matvec_inside.h"
 
 enum { EACH_UNROLLED = 4 /* fours of a lane that are written out */ };

@@ -106,7 +106,8 @@ static uint64_t memory_of(const matvec_choice *c, const matvec_shape *shape, uin
     if (!c->subgroups) bytes += 4ull * c->wg * c->rows * c->n_x * per;
     if (shape->rounded_out) bytes += 4ull * tile_rows_of(c) * c->n_x;
     if (c->subgroups) bytes += 4ull * shape->shared;
-    if (shape->factors && c->subgroups) bytes += tile_factors_bytes(shape->factors, c->wg, c->span);
+    if (BUILD_HAS_ADAPTERS && shape->factors && c->subgroups)
+        bytes += tile_factors_bytes(shape->factors, c->wg, c->span);
     return bytes + 8ull * c->wg / (c->subgroups ? c->span : 1) +
            (uint64_t)tables * c->copies * TILE_PAIRS_BYTES;
 }

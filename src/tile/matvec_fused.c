@@ -8,10 +8,6 @@
 #include "base/build.h"
 #include "base/error.h"
 #include "tile/dots.h"
-#include "tile/factors.h"
-#include "tile/fused.h"
-#include "tile/vectors.h"
-#include "tile/products.h"
 
 enum {
     VECTORS_MAX = 32,
@@ -50,6 +46,10 @@ static uint32_t kinds_of(const matvec_plan *p) { /* different types of weights *
         n += !known;
     }
     return n;
+}
+
+static uint32_t low_bindings(const matvec_plan *p) {
+    return BUILD_HAS_ADAPTERS ? matvec_low_bindings(p) : 0;
 }
 
 static void shape_of(const lowering *l, matvec_plan *p) {
@@ -118,10 +118,10 @@ static bool plan_as(const lowering *l, const fused_matvec *merge, const graph_re
     }
     if (!lower_weights_fit(l, all->w, all->n)) return false;
     if (pair && (p->s[0].type != p->s[1].type || p->s[0].rows != p->s[1].rows)) return false;
-    if ((all->ends && all->n > 2) || !matvec_low_of(l, p)) return false;
+    if ((all->ends && all->n > 2) || (BUILD_HAS_ADAPTERS && !matvec_low_of(l, p))) return false;
     shape_of(l, p);
     const uint32_t bindings =
-        kinds_of(p) + (all->ends ? tree_bindings(l, &all->end) : p->n) + matvec_low_bindings(p);
+        kinds_of(p) + (all->ends ? tree_bindings(l, &all->end) : p->n) + low_bindings(p);
     if (batch_of(l, bindings, p)) return true;
     const lower_separate asked = p->shape.form ? p->shape.form->apart : LOWER_SEPARATE_CHOSEN;
     if (asked != LOWER_SEPARATE_YES && vectors_fit_inside(&p->vectors) &&
@@ -160,8 +160,8 @@ static bool single_of(const lowering *l, const graph_node *product, const tree *
         p->vectors.rows.bound > VECTORS_MAX)
         return false;
     p->vectors.handed = handed;
-    if (!matvec_low_of(l, p)) return false;
-    const uint32_t bindings = 1 + (end ? tree_bindings(l, end) : 1) + matvec_low_bindings(p);
+    if (BUILD_HAS_ADAPTERS && !matvec_low_of(l, p)) return false;
+    const uint32_t bindings = 1 + (end ? tree_bindings(l, end) : 1) + low_bindings(p);
     if (batch_of(l, bindings, p)) return true;
     shape_of(l, p);
     return tile_matvec_choose(l->caps, &p->shape, &p->c) &&
@@ -455,7 +455,7 @@ static void fetch_any(matvec_making *k, ir_id tile, bool again) {
         if (is != IR_NO_ID) ir_if(b, is);
         tile_of(k, i, tile, &t);
         tile_matvec_fetch(&k->m, &t.rows, ir_u32(b, 0));
-        if (!again) matvec_low_fetch(k, i, tile, &t);
+        if (BUILD_HAS_ADAPTERS && !again) matvec_low_fetch(k, i, tile, &t);
         if (is != IR_NO_ID) ir_end(b);
     }
 }
@@ -487,13 +487,13 @@ static void make_tiles(matvec_making *k) {
         if (is != IR_NO_ID) ir_if(b, is);
         tile_of(k, i, tile, &now);
         if (again && single) tile_of(k, i, following, &next);
-        if (again) matvec_low_fetch(k, i, tile, &now);
+        if (BUILD_HAS_ADAPTERS && again) matvec_low_fetch(k, i, tile, &now);
         tile_matvec_add(&k->m, &now.rows, again && single ? &next.rows : NULL, there);
         if (is != IR_NO_ID) ir_end(b);
     }
     /* not inside the conditions: pocl gets barriers there wrong */
     if (BUILD_HAS_ADAPTERS && p->low.made && !again) tile_factors_end(&k->factors);
-    for (uint32_t i = 0; matvec_low_adds(p) && i < p->n; i++) {
+    for (uint32_t i = 0; BUILD_HAS_ADAPTERS && matvec_low_adds(p) && i < p->n; i++) {
         if (!is_first_kind(p, i)) continue;
         ir_id is = is_of(k, i, tile);
         if (is != IR_NO_ID) ir_if(b, is);
@@ -541,7 +541,7 @@ static beryl_status make(lowering *l, const graph_node *node, matvec_plan *p, co
         types[i] = p->s[i].type;
     }
     bind_weights(&k);
-    matvec_low_bind(&k);
+    if (BUILD_HAS_ADAPTERS) matvec_low_bind(&k);
     tile_vectors_begin(&k.v, &k.m, &p->vectors, p->apart);
     k.v.keeps = p->low.made;
     for (uint32_t i = 0; i < p->n; i++) {
@@ -560,8 +560,9 @@ static beryl_status make(lowering *l, const graph_node *node, matvec_plan *p, co
     make_tiles(&k);
     for (uint32_t i = 0; i < p->products.n; i++)
         lower_bytes(l, p->s[i].rows * base_type_row_bytes(p->s[i].type, p->vectors.rows.k));
-    return tile_end_3d(ir, (lower_count){k.groups + matvec_low_groups(p), 0}, 1, p->vectors.rows.n,
-                       p->c.n_x, (lower_count){1, 0}, 1, error);
+    return tile_end_3d(ir,
+                       (lower_count){k.groups + (BUILD_HAS_ADAPTERS ? matvec_low_groups(p) : 0), 0},
+                       1, p->vectors.rows.n, p->c.n_x, (lower_count){1, 0}, 1, error);
 }
 
 beryl_status tile_fused_matvec(lowering *l, const graph_node *node, beryl_error *error) {

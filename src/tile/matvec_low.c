@@ -1,6 +1,5 @@
 /* matvec_low.c - see tile/matvec_low.h. */
 #include "tile/matvec_low.h"
-#include "base/build.h"
 
 enum { LOW_AHEAD_MAX = 16 /* elements of rows of low rank */ };
 
@@ -40,7 +39,6 @@ static bool side_of(const lowering *l, matvec_plan *p) {
 bool matvec_low_of(const lowering *l, matvec_plan *p) {
     const graph_products *all = &p->products;
     matvec_low *low = &p->low;
-    if (!BUILD_HAS_ADAPTERS) return true;
     *low = (matvec_low){.is = all->side != 0};
     for (uint32_t i = 0; i < all->n; i++) {
         matvec_segment s;
@@ -69,11 +67,11 @@ bool matvec_low_of(const lowering *l, matvec_plan *p) {
 }
 
 uint32_t matvec_low_bindings(const matvec_plan *p) {
-    return BUILD_HAS_ADAPTERS && p->low.is ? 2 + p->low.stored : 0;
+    return p->low.is ? 2 + p->low.stored : 0;
 }
 
 bool matvec_low_adds(const matvec_plan *p) {
-    return BUILD_HAS_ADAPTERS && p->low.is && !p->low.stored;
+    return p->low.is && !p->low.stored;
 }
 
 /* Elements of B that a lane has of each row, where all are loaded at once; 0: too many. */
@@ -92,7 +90,7 @@ void matvec_low_bind(matvec_making *k) {
     const matvec_low *low = &k->p->low;
     tile_kernel *ir = &k->m.k;
     uint32_t words[FUSED_SEGMENT_MAX + 1] = {0};
-    if (!BUILD_HAS_ADAPTERS || !low->is) return;
+    if (!low->is) return;
     if (matvec_low_adds(k->p) && low_ahead(k->p))
         k->low_values = ir_register(ir->b, IR_F32, low_ahead(k->p) * k->p->c.rows * k->p->per);
     const ir_type type = tile_weight_element(low->type);

@@ -195,7 +195,7 @@ static void read_node(tree *t, const graph_region *r, const graph_node *node,
             t, (tree_value){.kind = TREE_WEIGHTED, .type = IR_F32, .node = node, .in = {x, made}});
         t->n_sum++;
         break;
-    case OP_LINEAR: made = tree_low_read(t, node); break;
+    case OP_LINEAR: made = BUILD_HAS_ADAPTERS ? tree_low_read(t, node) : 0; break;
     case OP_RMS_NORM:
         made = with_stat(t, TREE_TIMES, x, add_stat(t, TREE_RMS_OVER, x, node->attr.rms_norm.eps));
         made = with_weights(t, node, made);

@@ -1,14 +1,13 @@
 /* tree_low.c - see tile/tree_low.h. */
 #include "tile/tree_low.h"
-#include "base/build.h"
 #include "tile/maps.h"
 
 uint8_t tree_low_read(tree *t, const graph_node *node) {
     graph_tensor w = *graph_tensor_at(t->g, node->in[1]), x = *graph_tensor_at(t->g, node->in[0]);
     const graph_tensor *out = graph_tensor_at(t->g, node->out[0]);
     const uint32_t n = w.rank == 2 ? w.dim[1].size : 0;
-    const bool fits = BUILD_HAS_ADAPTERS && node->n_in == 2 && n && n <= TREE_LOW_MAX &&
-                      n % 16 == 0 && w.role == ROLE_STORED && !base_type_is_quantised(w.type) &&
+    const bool fits = node->n_in == 2 && n && n <= TREE_LOW_MAX && n % 16 == 0 &&
+                      w.role == ROLE_STORED && !base_type_is_quantised(w.type) &&
                       w.offset % 4 == 0 && graph_is_contiguous(&w) && x.type == TYPE_F32 &&
                       x.rank == 2 && out->rank == 2 && x.stride[1] == 1 && x.stride[0] % 4 == 0 &&
                       x.offset % 4 == 0;
@@ -26,7 +25,7 @@ uint8_t tree_low_read(tree *t, const graph_node *node) {
 }
 
 uint32_t tree_low(const tree *t) {
-    for (uint32_t i = 0; BUILD_HAS_ADAPTERS && i < t->n_value; i++)
+    for (uint32_t i = 0; i < t->n_value; i++)
         if (t->values[i].kind == TREE_LOW) return i;
     return TREE_VALUES;
 }

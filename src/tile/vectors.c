@@ -35,7 +35,7 @@ bool vectors_plan_of(const lowering *l, const graph_region *r, graph_value x,
         out->kind = VECTORS_TREE;
         out->x = graph_base_of(l->g, x);
         if (k % 16 || !tree_read(&out->t, l->g, &out->before, out->x)) return false;
-        const uint32_t low = tree_low(&out->t);
+        const uint32_t low = BUILD_HAS_ADAPTERS ? tree_low(&out->t) : TREE_VALUES;
         if (low < TREE_VALUES &&
             lower_stored(l, out->t.tensors[out->t.values[low].in[0]])->n_shard != 1)
             return false;
@@ -65,12 +65,15 @@ uint32_t vectors_reads(const vectors_plan *p) {
     if (p->kind == VECTORS_PLAIN) return 1;
     for (uint32_t i = p->t.n_out; i < p->t.n_tensor; i++)
         n += lower_walk_stride(&p->t.seen[i], p->t.shape->rank, p->t.shape->rank - 1u) != 0;
-    for (uint32_t i = 0; i < p->t.n_value; i++) n += p->t.values[i].low / 2; /* halves */
+    for (uint32_t i = 0; BUILD_HAS_ADAPTERS && i < p->t.n_value; i++)
+        n += p->t.values[i].low / 2; /* halves */
     return n;
 }
 
 uint32_t vectors_shared(const vectors_plan *p) {
-    return p->kind == VECTORS_TREE && tree_low(&p->t) < TREE_VALUES ? p->rows.k : 0;
+    return BUILD_HAS_ADAPTERS && p->kind == VECTORS_TREE && tree_low(&p->t) < TREE_VALUES
+               ? p->rows.k
+               : 0;
 }
 
 uint32_t tile_vectors_bindings(const lowering *l, const vectors_plan *p) {
