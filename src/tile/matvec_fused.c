@@ -48,6 +48,11 @@ static uint32_t kinds_of(const matvec_plan *p) { /* different types of weights *
     return n;
 }
 
+/* Does it make factors itself? */
+static bool makes(const matvec_plan *p) {
+    return BUILD_HAS_ADAPTERS && p->low.made;
+}
+
 static uint32_t low_bindings(const matvec_plan *p) {
     return BUILD_HAS_ADAPTERS ? matvec_low_bindings(p) : 0;
 }
@@ -58,9 +63,9 @@ static void shape_of(const lowering *l, matvec_plan *p) {
                               .n_x = p->vectors.rows.bound,
                               .per = p->per,
                               .exact = l->settings.exact,
-                              .has_prologue = p->vectors.kind != VECTORS_PLAIN || p->low.made,
+                              .has_prologue = p->vectors.kind != VECTORS_PLAIN || makes(p),
                               .shared = vectors_shared(&p->vectors),
-                              .factors = p->low.made,
+                              .factors = BUILD_HAS_ADAPTERS ? p->low.made : 0,
                               .rounded_in = p->vectors.handed || p->vectors.rounded,
                               .rounded_out = p->hands_on,
                               .form = lower_form_of(l, p->products.w[0])};
@@ -83,7 +88,7 @@ static bool prologue_pays(const matvec_plan *p) {
 /* Many vectors come rounded, from the products before or by a dispatch; bindings: of the others. */
 static bool batch_of(const lowering *l, uint32_t bindings, matvec_plan *p) {
     matvec_plan with = *p;
-    if (p->vectors.rows.bound == 1 || p->low.made) return false;
+    if (p->vectors.rows.bound == 1 || makes(p)) return false;
     with.apart = with.vectors.rounded = !p->vectors.handed;
     shape_of(l, &with);
     with.shape.has_prologue = false;
@@ -129,7 +134,7 @@ static bool plan_as(const lowering *l, const fused_matvec *merge, const graph_re
         binds(l, bindings + tile_vectors_bindings(l, &p->vectors)) &&
         (!p->shape.has_prologue || asked == LOWER_SEPARATE_NO || prologue_pays(p)))
         return true;
-    if (p->low.made) return false;
+    if (makes(p)) return false;
     p->apart = p->shape.has_prologue;
     p->shape.has_prologue = false;
     return p->apart && vectors_fit_separate(l, &p->vectors) &&
@@ -467,9 +472,9 @@ static void make_tiles(matvec_making *k) {
     const uint32_t tiles = k->begin[p->n];
     const bool again = tiles > p->c.groups; /* has a workgroup more than one? */
     fetch_any(k, ir_group(b, 0), again);
-    if (BUILD_HAS_ADAPTERS && p->low.made) matvec_low_begin(k, again);
+    if (makes(p)) matvec_low_begin(k, again);
     tile_vectors_make(&k->v);
-    if (BUILD_HAS_ADAPTERS && p->low.made) {
+    if (makes(p)) {
         tile_factors_add(&k->factors, k->v.values);
         ir_barrier(b);
         if (again) tile_factors_end(&k->factors);
@@ -492,7 +497,7 @@ static void make_tiles(matvec_making *k) {
         if (is != IR_NO_ID) ir_end(b);
     }
     /* not inside the conditions: pocl gets barriers there wrong */
-    if (BUILD_HAS_ADAPTERS && p->low.made && !again) tile_factors_end(&k->factors);
+    if (makes(p) && !again) tile_factors_end(&k->factors);
     for (uint32_t i = 0; BUILD_HAS_ADAPTERS && matvec_low_adds(p) && i < p->n; i++) {
         if (!is_first_kind(p, i)) continue;
         ir_id is = is_of(k, i, tile);
@@ -543,7 +548,7 @@ static beryl_status make(lowering *l, const graph_node *node, matvec_plan *p, co
     bind_weights(&k);
     if (BUILD_HAS_ADAPTERS) matvec_low_bind(&k);
     tile_vectors_begin(&k.v, &k.m, &p->vectors, p->apart);
-    k.v.keeps = p->low.made;
+    k.v.keeps = makes(p);
     for (uint32_t i = 0; i < p->n; i++) {
         if (!p->products.ends)
             k.out[i] = tile_bind(ir, outs[i], p->s[i].out, IR_F32, IR_READ_WRITE);

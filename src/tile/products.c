@@ -72,10 +72,9 @@ bool graph_products_of(const graph *g, const graph_region *r, graph_products *ou
     if (!find_side(g, r, out, &side)) return false;
     for (uint32_t i = 0; i < r->n; i++) {
         const graph_node *node = r->node[i];
-        if (node->op != OP_LINEAR || is_among(&side, node)) continue;
-        if (is_among(&out->before, node)) {
-            out->has_low = BUILD_HAS_ADAPTERS;
-            if (!BUILD_HAS_ADAPTERS) return false;
+        if (node->op != OP_LINEAR || (BUILD_HAS_ADAPTERS && is_among(&side, node))) continue;
+        if (BUILD_HAS_ADAPTERS && is_among(&out->before, node)) {
+            out->has_low = true;
             continue;
         }
         if (out->n == FUSED_SEGMENT_MAX || node->in[0] != out->x) return false;
@@ -90,9 +89,9 @@ bool graph_products_of(const graph *g, const graph_region *r, graph_products *ou
         out->out[out->n++] = node->out[0];
     }
     if (!out->n) return false;
-    out->has_low |= out->side != 0;
+    out->has_low |= BUILD_HAS_ADAPTERS && out->side;
     out->after = graph_region_without(r, &out->before);
-    out->after = graph_region_without(&out->after, &side);
+    if (BUILD_HAS_ADAPTERS) out->after = graph_region_without(&out->after, &side);
     out->ends = out->after.n > out->n;
     if (reads(g, &out->after, &out->before)) return false;
     return !out->ends || (tree_read(&out->end, g, &out->after, 0) && tree_is_end(&out->end));

@@ -186,7 +186,11 @@ static void read_node(tree *t, const graph_region *r, const graph_node *node,
         t->values[tree_read_map(t, r, node)].id = node->out[0];
         return;
     }
-    const uint8_t x = node->op == OP_LINEAR ? 0 : tree_value_of(t, node->in[0], inside[0]);
+    if (BUILD_HAS_ADAPTERS && node->op == OP_LINEAR) {
+        t->values[tree_low_read(t, node)].id = node->out[0];
+        return;
+    }
+    const uint8_t x = tree_value_of(t, node->in[0], inside[0]);
     uint8_t made;
     switch ((int)node->op) {
     case OP_WEIGHTED_SUM:
@@ -195,7 +199,6 @@ static void read_node(tree *t, const graph_region *r, const graph_node *node,
             t, (tree_value){.kind = TREE_WEIGHTED, .type = IR_F32, .node = node, .in = {x, made}});
         t->n_sum++;
         break;
-    case OP_LINEAR: made = BUILD_HAS_ADAPTERS ? tree_low_read(t, node) : 0; break;
     case OP_RMS_NORM:
         made = with_stat(t, TREE_TIMES, x, add_stat(t, TREE_RMS_OVER, x, node->attr.rms_norm.eps));
         made = with_weights(t, node, made);
@@ -239,7 +242,7 @@ static bool is_placed(const tree_value *v) {
 
 static bool is_leaf(const tree_value *v) {
     return v->kind == TREE_INPUT || v->kind == TREE_GIVEN || v->kind == TREE_WEIGHTED ||
-           v->kind == TREE_WITHIN || v->kind == TREE_LOW || is_placed(v);
+           v->kind == TREE_WITHIN || (BUILD_HAS_ADAPTERS && v->kind == TREE_LOW) || is_placed(v);
 }
 
 /* In which walk each value is computed, and for which it is asked for last. */

@@ -375,7 +375,7 @@ void tile_vectors_make(tile_vectors *v) {
         m->x_at[i] =
             v->w->handed ? vector_of(v, i) : ir_fma(b, vector_of(v, i), v->x_stride, v->x_offset);
     }
-    if (is_kept && !v->keeps) ir_barrier(b);
+    if (is_kept && !(BUILD_HAS_ADAPTERS && v->keeps)) ir_barrier(b);
 }
 
 /* ---- a dispatch of their own ----------------------------------------------------------------- */
