@@ -42,78 +42,80 @@ typedef struct problem {
      * where there is one: GPUs do it on the way */
     uint32_t low[FUSED_SEGMENT_MAX];
     base_type low_type;
+    bool side; /* those vectors are made of x, by a matrix of `low_type`, times factors */
+    bool late; /* too long for each workgroup: the sum is made where norms of it are, for `down` */
 } problem;
 
 /* clang-format off */
 static const problem problems[] = {
     {"plain-three-rows", PLAIN, STORE, 1, 1, 256, 3, {TYPE_Q4_K, TYPE_Q4_0,
-     TYPE_Q6_K}, {70, 33, 8}, false, TYPE_F32, 0, false, 0, false, {0}, TYPE_F32},
+     TYPE_Q6_K}, {70, 33, 8}, false, TYPE_F32, 0, false, 0, false, {0}, TYPE_F32, false, false},
     {"plain-tables", PLAIN, STORE, 1, 1, 512, 3, {TYPE_IQ4_NL, TYPE_IQ4_XS,
-     TYPE_MXFP4}, {40, 33, 8}, false, TYPE_F32, 0, false, 0, false, {0}, TYPE_F32},
+     TYPE_MXFP4}, {40, 33, 8}, false, TYPE_F32, 0, false, 0, false, {0}, TYPE_F32, false, false},
     {"plain-few-bits", PLAIN, STORE, 1, 1, 512, 3, {TYPE_Q2_K, TYPE_Q3_K, TYPE_NVFP4},
-     {40, 33, 8}, false, TYPE_F32, 0, false, 0, false, {0}, TYPE_F32},
+     {40, 33, 8}, false, TYPE_F32, 0, false, 0, false, {0}, TYPE_F32, false, false},
     {"plain-ones", PLAIN, STORE, 2, 2, 256, 3, {TYPE_Q4_1, TYPE_Q5_1, TYPE_Q8_0}, {40,
-     33, 9}, false, TYPE_F32, 0, false, 0, false, {0}, TYPE_F32},
+     33, 9}, false, TYPE_F32, 0, false, 0, false, {0}, TYPE_F32, false, false},
     {"plain-geglu", PLAIN, GEGLU, 4, 3, 256, 2, {TYPE_Q4_K, TYPE_Q4_K}, {67, 67},
-     false, TYPE_F32, 0, false, 0, false, {0}, TYPE_F32},
+     false, TYPE_F32, 0, false, 0, false, {0}, TYPE_F32, false, false},
     {"plain-gelu-times-slice", PLAIN, GELU_MUL, 1, 1, 48, 1, {TYPE_F32}, {32}, false,
-     TYPE_F32, 0, false, 0, false, {0}, TYPE_F32},
+     TYPE_F32, 0, false, 0, false, {0}, TYPE_F32, false, false},
     {"norm-one", NORM, SOFTCAP, 1, 1, 256, 1, {TYPE_Q6_K}, {300}, false, TYPE_F32, 0,
-     false, 256, false, {0}, TYPE_F32},
+     false, 256, false, {0}, TYPE_F32, false, false},
     {"norm-two-floats", NORM, STORE, 2, 2, 80, 2, {TYPE_F16, TYPE_BF16}, {9, 40},
-     false, TYPE_F32, 0, false, 0, false, {0}, TYPE_F32},
+     false, TYPE_F32, 0, false, 0, false, {0}, TYPE_F32, false, false},
     {"add-gelu-times-slice", ADD, GELU_MUL, 1, 1, 128, 1, {TYPE_Q8_0}, {32}, false,
-     TYPE_F32, 0, false, 0, false, {0}, TYPE_F32},
+     TYPE_F32, 0, false, 0, false, {0}, TYPE_F32, false, false},
     {"add-scaled", ADD, STORE, 3, 2, 64, 1, {TYPE_Q5_0}, {64}, true, TYPE_F32, 0,
-     false, 0, false, {0}, TYPE_F32},
+     false, 0, false, {0}, TYPE_F32, false, false},
     {"add-norm-qkv", ADD_NORM, STORE, 1, 1, 512, 3, {TYPE_Q4_K, TYPE_Q4_K, TYPE_Q6_K},
-     {130, 32, 32}, true, TYPE_F32, 0, false, 512, false, {0}, TYPE_F32},
+     {130, 32, 32}, true, TYPE_F32, 0, false, 512, false, {0}, TYPE_F32, false, false},
     {"add-norm-qkv-few", ADD_NORM, STORE, 5, 5, 256, 2, {TYPE_Q5_K, TYPE_Q8_0}, {40,
-     16}, false, TYPE_F32, 0, false, 0, false, {0}, TYPE_F32},
+     16}, false, TYPE_F32, 0, false, 0, false, {0}, TYPE_F32, false, false},
     {"add-norm-geglu", ADD_NORM, GEGLU, 1, 1, 256, 2, {TYPE_Q4_K, TYPE_Q4_K}, {320,
-     320}, true, TYPE_F32, 0, false, 0, false, {0}, TYPE_F32},
+     320}, true, TYPE_F32, 0, false, 0, false, {0}, TYPE_F32, false, false},
     {"add-norm-geglu-down", ADD_NORM, GEGLU, 1, 1, 256, 2, {TYPE_Q4_K, TYPE_Q4_K},
-     {512, 512}, true, TYPE_Q6_K, 70, false, 0, false, {0}, TYPE_F32},
+     {512, 512}, true, TYPE_Q6_K, 70, false, 0, false, {0}, TYPE_F32, false, false},
     {"geglu-down-one", PLAIN, GEGLU, 1, 1, 128, 2, {TYPE_Q8_0, TYPE_Q8_0}, {96, 96},
-     false, TYPE_Q4_0, 33, false, 0, false, {0}, TYPE_F32},
+     false, TYPE_Q4_0, 33, false, 0, false, {0}, TYPE_F32, false, false},
     {"norm-geglu-down-one", NORM, GEGLU, 1, 1, 256, 2, {TYPE_Q4_K, TYPE_Q4_K}, {512,
-     512}, false, TYPE_Q4_K, 40, false, 0, false, {0}, TYPE_F32},
+     512}, false, TYPE_Q4_K, 40, false, 0, false, {0}, TYPE_F32, false, false},
     {"geglu-down-few", PLAIN, GEGLU, 6, 5, 128, 2, {TYPE_Q8_0, TYPE_Q8_0}, {96, 96},
-     false, TYPE_Q5_0, 33, false, 0, false, {0}, TYPE_F32},
+     false, TYPE_Q5_0, 33, false, 0, false, {0}, TYPE_F32, false, false},
     {"geglu-down-batch", PLAIN, GEGLU, 16, 13, 512, 2, {TYPE_Q4_K, TYPE_Q4_K}, {256,
-     256}, false, TYPE_Q6_K, 70, false, 0, false, {0}, TYPE_F32},
+     256}, false, TYPE_Q6_K, 70, false, 0, false, {0}, TYPE_F32, false, false},
     {"three-rows-batch", PLAIN, STORE, 12, 10, 768, 3, {TYPE_Q4_K, TYPE_Q8_0,
-     TYPE_Q6_K}, {70, 33, 40}, false, TYPE_F32, 0, false, 0, false, {0}, TYPE_F32},
+     TYPE_Q6_K}, {70, 33, 40}, false, TYPE_F32, 0, false, 0, false, {0}, TYPE_F32, false, false},
     {"two-rows-batch", PLAIN, STORE, 20, 18, 256, 2, {TYPE_Q5_K, TYPE_Q5_0}, {65, 40},
-     false, TYPE_F32, 0, false, 0, false, {0}, TYPE_F32},
+     false, TYPE_F32, 0, false, 0, false, {0}, TYPE_F32, false, false},
     {"geglu-down-of-floats", PLAIN, GEGLU, 1, 1, 128, 2, {TYPE_Q4_0, TYPE_Q4_0}, {64,
-     64}, false, TYPE_F16, 33, false, 0, false, {0}, TYPE_F32},
+     64}, false, TYPE_F16, 33, false, 0, false, {0}, TYPE_F32, false, false},
     {"add-norm-softcap", ADD_NORM, SOFTCAP, 1, 1, 256, 1, {TYPE_Q8_0}, {500}, true,
-     TYPE_F32, 0, false, 0, false, {0}, TYPE_F32},
+     TYPE_F32, 0, false, 0, false, {0}, TYPE_F32, false, false},
     {"norm-many", NORM, STORE, 32, 17, 512, 1, {TYPE_Q4_K}, {70}, false, TYPE_F32, 0,
-     false, 256, false, {0}, TYPE_F32},
+     false, 256, false, {0}, TYPE_F32, false, false},
     {"add-many-slices", ADD, GELU_MUL, 16, 16, 512, 1, {TYPE_Q8_0}, {32}, false,
-     TYPE_F32, 0, false, 256, false, {0}, TYPE_F32},
+     TYPE_F32, 0, false, 256, false, {0}, TYPE_F32, false, false},
     {"add-scaled-many-odd-blocks", ADD, STORE, 9, 9, 480, 2, {TYPE_Q5_0, TYPE_Q4_0},
-     {64, 24}, true, TYPE_F32, 0, false, 256, false, {0}, TYPE_F32},
+     {64, 24}, true, TYPE_F32, 0, false, 256, false, {0}, TYPE_F32, false, false},
     {"add-norm-geglu-down-many", ADD_NORM, GEGLU, 16, 11, 2048, 2, {TYPE_Q4_K,
-     TYPE_Q4_K}, {64, 64}, true, TYPE_Q4_0, 70, false, 2624, false, {0}, TYPE_F32},
+     TYPE_Q4_K}, {64, 64}, true, TYPE_Q4_0, 70, false, 2624, false, {0}, TYPE_F32, false, false},
     {"add-norm-floats-many", ADD_NORM, STORE, 20, 20, 528, 2, {TYPE_F16, TYPE_F32},
-     {33, 8}, false, TYPE_F32, 0, false, 1024, false, {0}, TYPE_F32},
+     {33, 8}, false, TYPE_F32, 0, false, 1024, false, {0}, TYPE_F32, false, false},
     {"twins-add-norm-many", ADD_NORM, STORE, 16, 16, 512, 1, {TYPE_Q4_K}, {33}, true,
-     TYPE_F32, 0, true, 512, false, {0}, TYPE_F32},
+     TYPE_F32, 0, true, 512, false, {0}, TYPE_F32, false, false},
     {"twins-add-norm-one", ADD_NORM, STORE, 1, 1, 2816, 1, {TYPE_Q8_0}, {40}, false,
-     TYPE_F32, 0, true, 2048, false, {0}, TYPE_F32},
+     TYPE_F32, 0, true, 2048, false, {0}, TYPE_F32, false, false},
     {"norm-crowd", NORM, STORE, 40, 33, 256, 1, {TYPE_Q4_K}, {70}, false, TYPE_F32, 0,
-     false, 0, false, {0}, TYPE_F32},
+     false, 0, false, {0}, TYPE_F32, false, false},
     {"add-norm-qkv-crowd", ADD_NORM, STORE, 48, 41, 512, 3, {TYPE_Q4_K, TYPE_Q4_K,
-     TYPE_Q6_K}, {70, 33, 16}, true, TYPE_F32, 0, false, 0, false, {0}, TYPE_F32},
+     TYPE_Q6_K}, {70, 33, 16}, true, TYPE_F32, 0, false, 0, false, {0}, TYPE_F32, false, false},
     {"twins-geglu-down-crowd", ADD_NORM, GEGLU, 40, 40, 256, 2, {TYPE_Q8_0,
-     TYPE_Q8_0}, {96, 96}, true, TYPE_Q5_0, 33, true, 0, false, {0}, TYPE_F32},
+     TYPE_Q8_0}, {96, 96}, true, TYPE_Q5_0, 33, true, 0, false, {0}, TYPE_F32, false, false},
     {"add-floats-crowd", ADD, STORE, 36, 34, 80, 2, {TYPE_F16, TYPE_F32}, {33, 8},
-     true, TYPE_F32, 0, false, 0, false, {0}, TYPE_F32},
+     true, TYPE_F32, 0, false, 0, false, {0}, TYPE_F32, false, false},
     {"add-norm-long-rows", ADD_NORM, STORE, 2, 2, 5376, 1, {TYPE_Q4_0}, {24}, true,
-     TYPE_F32, 0, false, 4096, false, {0}, TYPE_F32},
+     TYPE_F32, 0, false, 4096, false, {0}, TYPE_F32, false, false},
     {.name = "users-one", .n_bound = 1, .n = 1, .k = 256, .n_segment = 1, .types = {TYPE_Q8_0},
      .rows = {96}, .users = true},
     {.name = "users-few", .n_bound = 5, .n = 3, .k = 128, .n_segment = 2, .types = {TYPE_Q4_0,
@@ -129,12 +131,33 @@ static const problem problems[] = {
      .types = {TYPE_Q8_0, TYPE_Q8_0}, .rows = {67, 67}, .low = {3, 1}, .low_type = TYPE_F16},
     {.name = "low-batch", .n_bound = 14, .n = 13, .k = 256, .n_segment = 3, .types = {TYPE_Q4_K,
      TYPE_Q8_0, TYPE_Q6_K}, .rows = {70, 33, 40}, .low = {8, 16, 0}, .low_type = TYPE_F16},
+    {.name = "side-qkv", .before = ADD_NORM, .n_bound = 1, .n = 1, .k = 512, .n_segment = 3,
+     .types = {TYPE_Q4_K, TYPE_Q4_K, TYPE_Q6_K}, .rows = {130, 32, 33}, .low = {16, 16, 16},
+     .low_type = TYPE_F16, .side = true},
+    {.name = "side-geglu", .before = ADD_NORM, .end = GEGLU, .n_bound = 1, .n = 1, .k = 256,
+     .n_segment = 2, .types = {TYPE_Q4_K, TYPE_Q4_K}, .rows = {96, 96}, .low = {32, 32},
+     .low_type = TYPE_BF16, .side = true},
+    {.name = "side-softcap", .before = NORM, .end = SOFTCAP, .n_bound = 1, .n = 1, .k = 1312,
+     .n_segment = 1, .types = {TYPE_Q8_0}, .rows = {300}, .low = {16}, .side = true},
+    {.name = "side-plain", .n_bound = 1, .n = 1, .k = 2048, .n_segment = 1, .types = {TYPE_Q4_K},
+     .rows = {40}, .low = {16}, .low_type = TYPE_F16, .side = true},
+    {.name = "side-late", .n_bound = 1, .n = 1, .k = 3072, .n_segment = 1, .types = {TYPE_Q4_K},
+     .rows = {128}, .down = 40, .down_type = TYPE_Q8_0, .low = {16}, .side = true, .late = true},
+    {.name = "side-late-deep", .n_bound = 1, .n = 1, .k = 1536, .n_segment = 1,
+     .types = {TYPE_Q6_K}, .rows = {160}, .down = 40, .down_type = TYPE_Q4_0, .low = {64}, .low_type = TYPE_F16,
+     .side = true, .late = true},
 };
 /* clang-format on */
 
 /* ---- the graph ------------------------------------------------------------------------------- */
 
 enum { T_W_BRANCH, T_SCALE, T_W_NORM, T_W_TWIN, T_MATRIX };
+
+static uint32_t low_of(const problem *p) { /* of all */
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < p->n_segment; i++) n += p->low[i];
+    return n;
+}
 
 /* A layer norm of a sum that is a result too; a bias, a product of both where there are two, gelu
  * and a sum with what comes from outside, of which one on the way is a result. */
@@ -175,12 +198,13 @@ static void build(side *s, const graph_value *w, const void *problem_) {
         side_output(s, x);
     }
     if (p->before == NORM || p->before == ADD_NORM) x = graph_rms_norm(g, x, w[T_W_NORM], 1e-5f);
-    const graph_value z =
-        p->low[0] ? side_input(s, "low", 2, (graph_dim[]){{p->n_bound, n}, {LOW, 0}}) : 0;
+    const graph_dim low_dims[2] = {{p->n_bound, n}, {p->side ? low_of(p) : LOW, 0}};
+    graph_value z = p->low[0] ? side_input(s, p->side ? "factors" : "low", 2, low_dims) : 0;
+    if (p->side) z = graph_mul(g, graph_linear(g, x, w[T_MATRIX + p->n_segment + p->n_segment]), z);
     for (uint32_t i = 0, at = 0, low = T_MATRIX + p->n_segment; i < p->n_segment; i++) {
         y[i] = graph_linear(g, x, w[T_MATRIX + i]);
         if (!p->low[i]) continue;
-        const graph_value part = graph_narrow(g, z, 1, at, p->low[i], 1);
+        const graph_value part = p->late ? z : graph_narrow(g, z, 1, at, p->low[i], 1);
         y[i] = graph_add(g, y[i], graph_linear(g, part, w[low++]));
         at += p->low[i];
     }
@@ -191,13 +215,22 @@ static void build(side *s, const graph_value *w, const void *problem_) {
             s, "slices", 3, (graph_dim[]){{p->n_bound, n}, {LAYERS, 0}, {p->rows[0], 0}});
         y[0] = graph_geglu(g, y[0], graph_squeeze(g, graph_narrow(g, slices, 1, 1, 1, 1), 1));
     }
-    if (p->down) y[0] = graph_linear(g, y[0], w[T_MATRIX + p->n_segment]);
+    if (p->late) {
+        const graph_dim ends[2] = {{p->n_bound, n}, {p->rows[0], 0}};
+        const graph_value own = w[T_MATRIX + p->n_segment + 2]; /* beside the rows of low rank */
+        y[0] =
+            graph_add(g, graph_rms_norm(g, y[0], own, 1e-5f), side_input(s, "residual", 2, ends));
+        side_output(s, y[0]);
+        y[0] = graph_linear(g, graph_rms_norm(g, y[0], own, 1e-5f), w[T_MATRIX + p->n_segment + 3]);
+    } else if (p->down) {
+        y[0] = graph_linear(g, y[0], w[T_MATRIX + p->n_segment]);
+    }
     for (uint32_t i = 0; i < (p->end == STORE ? p->n_segment : 1); i++) side_output(s, y[i]);
 }
 
 static void check_joined(test *t, side *joined, const void *problem_) {
     CHECK_INT(t, side_live_nodes(joined, OP_COUNT), ((const problem *)problem_)->down ? 2 : 1);
-    CHECK_INT(t, side_live_nodes(joined, OP_FUSED), 1);
+    CHECK_INT(t, side_live_nodes(joined, OP_FUSED), ((const problem *)problem_)->late ? 2 : 1);
 }
 
 /* The gated results of one vector go on as int8. */
@@ -230,16 +263,18 @@ static void run(test *t, base_heap *heap, device *d, const problem *p, bool exac
         sides_weight_add(&w, p->types[i], 0, 2, p->rows[i], p->k, 0);
     for (uint32_t i = 0; i < p->n_segment; i++)
         if (p->low[i]) sides_weight_add(&w, p->low_type, 1, 2, p->rows[i], p->low[i], 0);
+    if (p->side) sides_weight_add(&w, p->low_type, 1, 2, low_of(p), p->k, 0);
+    if (p->late) sides_weight_add(&w, TYPE_F32, 1, 1, p->rows[0], 0, 0);
     if (p->down) sides_weight_add(&w, p->down_type, 0, 2, p->down, p->rows[0], 0);
-    const bool handed = p->down && p->n_bound == 1 && !exact && d->caps.subgroups &&
+    const bool handed = p->down && !p->late && p->n_bound == 1 && !exact && d->caps.subgroups &&
                         d->caps.dot_i8 && base_type_is_quantised(p->down_type);
     /* f32 sums in another order; int8 activations, twice */
     sides_run(t, heap, d,
               &(sides){&w, build,
-                       p->low[0] && !gpu ? NULL
-                       : apart           ? check_apart
-                       : handed          ? check_handed
-                                         : check_joined,
+                       p->low[0] && (!gpu || (p->side && !d->caps.subgroups)) ? NULL
+                       : apart                                                ? check_apart
+                       : handed                                               ? check_handed
+                                                                              : check_joined,
                        p, p->n, exact, exact ? 2e-6 : 2e-2});
     free(w.bytes);
 }

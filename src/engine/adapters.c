@@ -11,6 +11,7 @@
 #include "base/build.h"
 #include "base/error.h"
 #include "base/file.h"
+#include "base/thread.h"
 #include "engine/engine.h"
 
 #include <math.h>
@@ -22,6 +23,8 @@ enum {
     RANK_STEP = 16,       /* the pool has a multiple of it: whole tiles of matrix units */
     RANK_TOTAL_MAX = 8192,
     CONFIG_MAX = 16 << 20,
+    COPY_THREADS = 8,
+    COPY_ALONE_BYTES = 1 << 20, /* less is not worth a thread */
 };
 
 struct beryl_adapter {
@@ -94,6 +97,22 @@ static void fill_row(const beryl_engine *e, uint32_t pair, bool is_b, const stor
     }
 }
 
+/* Rows of the pool's B of a pair as a file has them, where all are of one adapter; NULL: they are
+ * not. */
+static const char *rows_as_read(const engine_lora *l, uint32_t pair, const store_tensor *t) {
+    const format_lora_part *only = NULL;
+    for (size_t i = 0; i < l->open.count; i++) {
+        const beryl_adapter *a = l->open.data[i];
+        const format_lora_part *p = part_at(a, pair);
+        if (p && (only || p->n_expert > 1 || p->rank != t->dim[t->rank - 1] ||
+                  p->b.type != t->type || p->b.stride[1] != 1 || p->b.stride[2] != p->rank ||
+                  p->factor > a->factor || p->factor < a->factor))
+            return NULL;
+        if (p) only = p;
+    }
+    return only ? (const char *)only->b.data : NULL;
+}
+
 /* Of the source: whichever rows of whichever tensor the bytes are. */
 static beryl_status pool_read(void *user, uint64_t offset, void *to, size_t size) {
     beryl_engine *e = user;
@@ -102,12 +121,22 @@ static beryl_status pool_read(void *user, uint64_t offset, void *to, size_t size
     for (size_t i = 0; size && i < l->places.count; i++) {
         const store_tensor *t = &e->store.tensors.data[l->mark.tensor + LORA_SHARE_MAX + i];
         const uint64_t row_bytes = base_type_row_bytes(t->type, t->dim[t->rank - 1]);
+        const bool is_b = l->places.data[i] & 1;
+        const char *rows = is_b ? rows_as_read(l, l->places.data[i] >> 1, t) : NULL;
         while (size && offset >= t->file_offset && offset < t->file_offset + t->file_bytes) {
-            const uint64_t row = (offset - t->file_offset) / row_bytes,
-                           skip = (offset - t->file_offset) % row_bytes;
+            const uint64_t at = offset - t->file_offset, left = t->file_bytes - at;
+            if (rows) {
+                const size_t some = left < size ? (size_t)left : size;
+                memcpy(out, rows + at, some);
+                out += some;
+                offset += some;
+                size -= some;
+                continue;
+            }
+            const uint64_t row = at / row_bytes, skip = at % row_bytes;
             const size_t n = row_bytes - skip < size ? (size_t)(row_bytes - skip) : size;
             char *whole = n == row_bytes ? out : l->row;
-            fill_row(e, l->places.data[i] >> 1, l->places.data[i] & 1, t, row, whole);
+            fill_row(e, l->places.data[i] >> 1, is_b, t, row, whole);
             if (n != row_bytes) memcpy(out, l->row + skip, n);
             out += n;
             offset += n;
@@ -376,6 +405,33 @@ beryl_status engine_adapter_files(base_heap *heap, base_arena *arena, const char
                               : status;
 }
 
+typedef struct copying {
+    char *to;
+    const char *from;
+    size_t size;
+} copying;
+
+static void copy_part(void *user) {
+    const copying *c = user;
+    memcpy(c->to, c->from, c->size);
+}
+
+/* New memory is slow to touch first: several threads do. */
+static void copy(base_heap *heap, char *to, const char *from, size_t size) {
+    copying parts[COPY_THREADS];
+    base_thread *threads[COPY_THREADS] = {NULL};
+    const size_t each = size / COPY_THREADS + 1;
+    for (uint32_t i = 0; i < COPY_THREADS; i++) {
+        const size_t at = i * each < size ? i * each : size;
+        parts[i] = (copying){to + at, from + at, size - at < each ? size - at : each};
+        threads[i] =
+            i && each > COPY_ALONE_BYTES ? base_thread_open(heap, copy_part, &parts[i]) : NULL;
+    }
+    for (uint32_t i = 0; i < COPY_THREADS; i++)
+        if (!threads[i]) copy_part(&parts[i]);
+    for (uint32_t i = 0; i < COPY_THREADS; i++) base_thread_close(threads[i]);
+}
+
 static beryl_status adapter_read(beryl_adapter *a, const beryl_adapter_options *o,
                                  beryl_error *error) {
     base_heap *heap = &a->engine->heap;
@@ -385,9 +441,10 @@ static beryl_status adapter_read(beryl_adapter *a, const beryl_adapter_options *
     beryl_status status = BERYL_OK;
     base_arena_init(&arena, heap);
     if (o->data) {
-        a->data = o->data_size < SIZE_MAX ? base_heap_take(heap, o->data_size + 1) : NULL;
+        a->data =
+            o->data_size < SIZE_MAX ? base_heap_resize(heap, NULL, 0, o->data_size + 1) : NULL;
         if (!a->data) status = base_fail(error, BERYL_NO_MEMORY, "out of host memory");
-        if (a->data) memcpy(a->data, o->data, a->size = o->data_size);
+        if (a->data) copy(heap, a->data, o->data, a->size = o->data_size);
     } else {
         status = engine_adapter_files(heap, &arena, o->path, &a->data, &a->size, &config,
                                       &config_size, error);

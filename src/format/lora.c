@@ -166,28 +166,26 @@ static bool shape_part(format_lora_form form, uint32_t rank, format_lora_part *p
     return true;
 }
 
+/* Are there none above the limit? Without signs, larger bits are larger numbers: what is above it
+ * carries into the sign, in all elements of a word at once. */
 static bool values_fit(const format_lora_half *half) {
-    uint64_t n = 1;
-    uint32_t most = 0, limit = 0x7bff; /* without signs, larger bits are larger numbers */
+    uint64_t n = 1, signs = 0x8000800080008000, add = 0x7fff - 0x7bff, above = 0;
+    const uint32_t size = base_type_block_bytes(half->type);
     for (uint32_t i = 0; i < half->n_dim; i++) n *= half->dim[i];
+    if (half->type == TYPE_BF16) add = 0x7fff - 0x477f; /* just below */
     if (half->type == TYPE_F32) {
+        uint32_t limit;
         memcpy(&limit, &(float){VALUE_MAX}, sizeof limit);
-        for (uint64_t i = 0; i < n; i++) {
-            uint32_t bits;
-            memcpy(&bits, half->data + i * 4, sizeof bits);
-            bits &= 0x7fffffff;
-            most = bits > most ? bits : most;
-        }
-        return most <= limit;
+        signs = 0x8000000080000000;
+        add = 0x7fffffff - limit;
     }
-    if (half->type == TYPE_BF16) limit = 0x477f; /* just below */
-    for (uint64_t i = 0; i < n; i++) {
-        uint16_t bits;
-        memcpy(&bits, half->data + i * 2, sizeof bits);
-        bits &= 0x7fff;
-        most = bits > most ? bits : most;
+    add *= signs >> (8 * size - 1);
+    for (uint64_t i = 0; i < n * size; i += 8) {
+        uint64_t word = 0;
+        memcpy(&word, half->data + i, n * size - i < 8 ? (size_t)(n * size - i) : 8);
+        above |= (word & ~signs) + add;
     }
-    return most <= limit;
+    return !(above & signs);
 }
 
 float format_lora_value(const format_lora_half *half, uint64_t at) {

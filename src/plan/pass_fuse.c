@@ -9,6 +9,7 @@
 #include "tile/attention.h"
 #include "tile/experts.h"
 #include "tile/fused.h"
+#include "tile/products.h"
 #include "plan/pass.h"
 
 #include <string.h>
@@ -202,13 +203,15 @@ static void join_products(fusing *p, const fused_matvec *f, const group *set) {
     join(p, set, FUSED_MATVEC, kept);
 }
 
-/* Does a member read a view of what one of them makes? Its memory is only being written. */
+/* Does a member read a view of what one of them makes? Its memory is only being written, but for
+ * what products of low rank take (graph_products.side). */
 static bool reads_a_view(const fusing *p, const group *set) {
     for (uint32_t m = 0; m < set->n; m++) {
         const graph_node *node = &p->g->nodes.data[set->members[m]];
         for (uint32_t k = 0; k < node->n_in; k++) {
             const uint32_t from = node->in[k] ? tensor(p, node->in[k])->node : UINT32_MAX;
             if (from == UINT32_MAX || !is_member(set, from)) continue;
+            if (BUILD_HAS_ADAPTERS && node->op == OP_LINEAR && k == 2) continue;
             const graph_node *made = &p->g->nodes.data[from];
             bool itself = false;
             for (uint32_t o = 0; o < made->n_out; o++) itself |= made->out[o] == node->in[k];
@@ -304,11 +307,24 @@ static void take_between(const fusing *p, group *set) {
     }
 }
 
+/* A product of low rank with what products before it left (part_ways). */
+static bool is_low(const fusing *p, uint32_t index) {
+    const graph_node *node = &p->g->nodes.data[index],
+                     *before = BUILD_HAS_ADAPTERS && !node->dead && node->op == OP_LINEAR
+                                   ? maker(p, node->in[0], OP_FUSED)
+                                   : NULL;
+    graph_products products;
+    if (!before || before->attr.fused.kind != FUSED_MATVEC) return false;
+    const graph_region r = graph_region_of(p->g, before);
+    return graph_products_of(p->g, &r, &products) && products.side_stored &&
+           products.side == node->in[0];
+}
+
 /* Backwards from v: operations on the same rows, the last first. */
 static void grow_before(const fusing *p, const fused_matvec *f, group *set, graph_value v) {
     const uint32_t index = tensor(p, v)->node;
-    if (index == UINT32_MAX || tensor(p, v)->base || !is_fit(p, index, true) ||
-        !grow_by(p, f, set, index))
+    if (index == UINT32_MAX || tensor(p, v)->base ||
+        (!is_fit(p, index, true) && !is_low(p, index)) || !grow_by(p, f, set, index))
         return;
     const graph_node *node = &p->g->nodes.data[index];
     for (uint32_t k = 0; k < node->n_in; k++)
@@ -316,11 +332,77 @@ static void grow_before(const fusing *p, const fused_matvec *f, group *set, grap
             grow_before(p, f, set, node->in[k]);
 }
 
+static void swap_nodes(graph *g, uint32_t a, uint32_t b) {
+    const graph_node node = g->nodes.data[a];
+    g->nodes.data[a] = g->nodes.data[b];
+    g->nodes.data[b] = node;
+    for (size_t i = 0; i < g->tensors.count; i++) {
+        uint32_t *at = &g->tensors.data[i].node;
+        if (*at == a || *at == b) *at = a + b - *at;
+    }
+}
+
+/* The dead product of x with w, UINT32_MAX: none. */
+static uint32_t dead_product(const graph *g, graph_value x, graph_value w, uint32_t before) {
+    for (uint32_t i = before; i-- > 0;) {
+        const graph_node *node = &g->nodes.data[i];
+        if (node->dead && node->op == OP_LINEAR && node->n_in == 2 && node->in[0] == x &&
+            node->in[1] == w)
+            return i;
+    }
+    return UINT32_MAX;
+}
+
+/* Where each workgroup would have too much to do for what a product of low rank takes (`first` is
+ * the node of it, `mul` its factors): a dispatch does the long products alone, and who reads the
+ * sum adds the short one on the way. false: all is as before. */
+static bool part_ways(fusing *p, uint32_t first, const graph_node *mul) {
+    graph *g = p->g;
+    const graph_node *user = only_user(p, mul->out[0], OP_LINEAR);
+    const fused_matvec f = {.x = g->nodes.data[first].in[0]};
+    if (!user || user->n_in != 4 || user->in[2] != mul->out[0] || user->in[0] != f.x) return false;
+    graph_node *sum = &g->nodes.data[index_of(p, user)];
+    const graph_node joined = *sum;
+    uint32_t full = dead_product(g, sum->in[0], sum->in[1], index_of(p, sum)),
+             low = dead_product(g, sum->in[2], sum->in[3], index_of(p, sum));
+    if (full == UINT32_MAX || low == UINT32_MAX ||
+        !only_user(p, sum->out[0], OP_RMS_NORM)) /* the beginning of what makes other vectors */
+        return false;
+    if (low < full) {
+        const uint32_t other = low;
+        swap_nodes(g, low, full);
+        low = full;
+        full = other;
+    }
+    graph_node *parts[2] = {&g->nodes.data[full], &g->nodes.data[low]};
+    parts[0]->dead = parts[1]->dead = false;
+    *sum = (graph_node){.op = OP_ADD,
+                        .n_in = 2,
+                        .in = {parts[0]->out[0], parts[1]->out[0]},
+                        .n_out = 1,
+                        .out = {joined.out[0]}};
+    count_uses(p);
+    group set = {.n = 0};
+    add_member(&set, p, &g->nodes.data[first]);
+    add_member(&set, p, mul);
+    add_member(&set, p, parts[0]);
+    if (fits(p, &f, &set)) {
+        join_products(p, &f, &set);
+        return true;
+    }
+    parts[0]->dead = parts[1]->dead = true;
+    *sum = joined;
+    count_uses(p);
+    return false;
+}
+
 /* The products of one vector from node `index` on, then the first of them alone. */
 static void grow_products(fusing *p, uint32_t index) {
     const graph_value x = p->g->nodes.data[index].in[0];
     if (tensor(p, x)->rank != 2) return;
-    for (uint32_t most = FUSED_SEGMENT_MAX; most > 0; most = most > 1 ? 1 : 0) {
+    const graph_node *side =
+        BUILD_HAS_ADAPTERS ? only_user(p, p->g->nodes.data[index].out[0], OP_MUL) : NULL;
+    for (uint32_t most = FUSED_SEGMENT_MAX + (side != NULL); most > 0; most = most > 1 ? 1 : 0) {
         fused_matvec f = {.x = x};
         group set = {.n = 0};
         for (uint32_t i = index; i < p->g->nodes.count && set.n < most; i++) {
@@ -329,7 +411,11 @@ static void grow_products(fusing *p, uint32_t index) {
         }
         match_merge(p, &set, &f);
         take_between(p, &set);
-        if (!fits(p, &f, &set)) continue;
+        if (side && f.attention && !fits(p, &f, &set)) f = (fused_matvec){.x = x};
+        if (!fits(p, &f, &set)) {
+            if (side && most > FUSED_SEGMENT_MAX && part_ways(p, index, side)) return;
+            continue;
+        }
         grow_end(p, &f, &set);
         if (!f.attention) grow_before(p, &f, &set, x);
         if (set.n + (f.attention != 0) < 2) continue;
@@ -576,6 +662,9 @@ beryl_status graph_pass_fuse(graph *g, graph_store *store, const graph_exec_opti
     for (uint32_t i = 0; p.status == BERYL_OK && i < g->nodes.count; i++)
         if (!g->nodes.data[i].dead && g->nodes.data[i].op == OP_TOPK) fuse_router(&p, i);
     for (uint32_t i = 0; p.status == BERYL_OK && i < g->nodes.count; i++)
-        if (!g->nodes.data[i].dead && g->nodes.data[i].op == OP_LINEAR) grow_products(&p, i);
+        if (!g->nodes.data[i].dead && g->nodes.data[i].op == OP_LINEAR && !is_low(&p, i))
+            grow_products(&p, i);
+    for (uint32_t i = 0; p.status == BERYL_OK && i < g->nodes.count; i++) /* whom nobody took */
+        if (is_low(&p, i)) grow_products(&p, i);
     return p.status;
 }

@@ -1,7 +1,7 @@
 /* pass_low.c - x W + z B, where B has few columns (an adapter's), as one product.
  *
  * The sum becomes a linear of four inputs, x, W, z and B, in the place of the addition: kernels
- * begin the sums of a row of W with that row of B times z, which costs no dispatch. Other passes
+ * add that row of B times z to the sums of a row of W, which costs no dispatch. Other passes
  * join it like any product. Refuses what no kernel adds: then the three stay as they were. */
 #include "plan/pass.h"
 #include "tile/matvec_fused.h"

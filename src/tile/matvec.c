@@ -1,5 +1,4 @@
 /* matvec.c - see tile/matvec.h: the body. */
-#include "base/build.h"
 #include "tile/matvec_inside.h"
 
 enum { EACH_UNROLLED = 4 /* fours of a lane that are written out */ };
@@ -734,8 +733,7 @@ void tile_matvec_walk(tile_matvec *m, const tile_rows *rows, const tile_rows *ne
 void tile_matvec_add(tile_matvec *m, const tile_rows *rows, const tile_rows *next, ir_id there) {
     ir_builder *b = m->k.b;
     const uint32_t all = chunks_of(m, rows->w[0]->type), n = rows->n * m->c.n_x;
-    for (uint32_t i = 0; i < n && !(BUILD_HAS_ADAPTERS && m->started); i++)
-        ir_store(b, m->sums, ir_u32(b, i), ir_f32(b, 0));
+    for (uint32_t i = 0; i < n; i++) ir_store(b, m->sums, ir_u32(b, i), ir_f32(b, 0));
     if (!tile_packed_known(rows->w[0]->type)) {
         ir_id chunk =
             ir_loop_unrolled(b, m->lane, ir_u32(b, all), ir_u32(b, m->c.lanes), m->c.depth);

@@ -71,7 +71,6 @@ typedef struct tile_matvec {
     /* whose first rows lie here, in workgroup memory; rows are counted from them */
     ir_memory matrices;
     ir_memory sums, ahead, joined, parts;
-    bool started; /* the sums hold something already, to which products are added */
     uint32_t n_ahead, sum_turn;
 } tile_matvec;
 

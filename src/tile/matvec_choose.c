@@ -2,6 +2,7 @@
  *
  * Numbers of the choice follow from one thought: a matvec is as fast
  * as the bytes that it has in flight. */
+#include "tile/factors.h"
 #include "tile/matvec_inside.h"
 
 enum {
@@ -104,6 +105,9 @@ static uint64_t memory_of(const matvec_choice *c, const matvec_shape *shape, uin
     if (c->x == MATVEC_INT8 && tables) bytes += (uint64_t)vector * 16 * c->n_x;
     if (!c->subgroups) bytes += 4ull * c->wg * c->rows * c->n_x * per;
     if (shape->rounded_out) bytes += 4ull * tile_rows_of(c) * c->n_x;
+    if (BUILD_HAS_ADAPTERS && c->subgroups) bytes += 4ull * shape->shared;
+    if (BUILD_HAS_ADAPTERS && shape->factors && c->subgroups)
+        bytes += tile_factors_bytes(shape->factors, c->wg, c->span);
     return bytes + 8ull * c->wg / (c->subgroups ? c->span : 1) +
            (uint64_t)tables * c->copies * TILE_PAIRS_BYTES;
 }
@@ -130,6 +134,7 @@ static bool choose(const device_caps *caps, const matvec_shape *shape, matvec_ch
     const uint32_t units = caps->compute_units ? caps->compute_units : UNITS_UNKNOWN,
                    per = shape->per ? shape->per : 1;
     const uint32_t most = caps->workgroup_bytes ? caps->workgroup_bytes : 16384;
+    const bool factors = BUILD_HAS_ADAPTERS && shape->factors;
     matvec_choice *c = out;
     uint32_t chunk = UINT32_MAX, words = 0, interleave = 0;
     uint64_t rows = 0;
@@ -183,9 +188,9 @@ static bool choose(const device_caps *caps, const matvec_shape *shape, matvec_ch
                    room = words ? RAW_MAX / (words * c->rows) : MATVEC_DEPTH_MAX;
     const bool has_long = shape->has_prologue && shape->k > WORKED_LONG_K;
     const uint32_t invocations = caps->workgroup_invocations ? caps->workgroup_invocations : 256;
-    c->wg = least(is_long || small || (many && wordy)    ? LONG_WG
-                  : shape->rounded_in && shape->n_x == 1 ? SMALL_WG
-                                                         : WG,
+    c->wg = least(is_long || small || (many && wordy) || factors ? LONG_WG
+                  : shape->rounded_in && shape->n_x == 1         ? SMALL_WG
+                                                                 : WG,
                   invocations);
     /* Where the vectors are read beside the weights, or a lane has made much of one, more lanes
      * hide more than more loads of each. */
@@ -196,9 +201,10 @@ static bool choose(const device_caps *caps, const matvec_shape *shape, matvec_ch
     while (!is_long && !shape->has_prologue && c->wg > SMALL_WG &&
            rows / per * c->lanes / c->wg < units / 2)
         c->wg /= 2;
-    c->groups = (has_long || small || (many && wordy) ? 2
-                 : c->x == MATVEC_QUANTISED           ? 8
-                                                      : 4) *
+    c->groups = (factors                                ? 1 /* each reads the same rows again */
+                 : has_long || small || (many && wordy) ? 2
+                 : c->x == MATVEC_QUANTISED             ? 8
+                                                        : 4) *
                 units;
     if (shape->form && !take_form(caps, shape->form, c)) return false;
     if (c->rows * per > TILE_ROWS_MAX || c->rows * per * c->n_x > TILE_SUMS_MAX) return false;

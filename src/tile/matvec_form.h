@@ -34,7 +34,8 @@ typedef struct matvec_shape {
     /* the vectors come from a prologue that works (a norm), which the caller puts in */
     bool has_prologue;
     const lower_form *form; /* what is asked for; NULL: nothing */
-    uint32_t beside;        /* bytes of workgroup memory that other parts take */
+    uint32_t shared;        /* numbers that a prologue has in workgroup memory, beside subgroups */
+    uint32_t factors;       /* rows that every workgroup multiplies too (tile/factors.h) */
 } matvec_shape;
 
 typedef struct matvec_choice { /* see matvec.h */

@@ -4,13 +4,10 @@
  * Tiles of all segments are counted through; which one a tile is of follows from constants.
  * Segments whose weights have one type share one text: what differs (planes, rows, where the
  * results go) is chosen by the tile's number. */
-#include "tile/matvec_fused.h"
+#include "tile/matvec_low.h"
 #include "base/build.h"
 #include "base/error.h"
 #include "tile/dots.h"
-#include "tile/fused.h"
-#include "tile/vectors.h"
-#include "tile/products.h"
 
 enum {
     VECTORS_MAX = 32,
@@ -19,54 +16,20 @@ enum {
     UNITS_UNKNOWN = 128
 };
 
-typedef struct segment {
-    graph_value w, out;
-    base_type type;
-    uint32_t first, rows; /* rows [first, first + rows) of the stored tensor (shard) */
-    uint32_t out_offset, out_stride;
-    const graph_pack_layout *layout;
-} segment;
-
-/* What is added to a product: rows of r elements, in one buffer, times a vector of r elements. */
-typedef struct low_rank {
-    bool is; /* of any product */
-    base_type type;
-    struct {
-        uint32_t r, first, offset, w; /* r 0: nothing; first: row of the stored tensor w[w] */
-    } of[FUSED_SEGMENT_MAX];
-    uint32_t stride; /* from a vector to the next */
-    uint32_t n;
-    graph_value x, w[FUSED_SEGMENT_MAX]; /* x: a value in the buffer of all; w [n] */
-} low_rank;
-
-typedef struct plan { /* everything that the kernel is */
-    vectors_plan vectors;
-    graph_products products;      /* ends: out_offset is where the segment's columns begin */
-    segment s[FUSED_SEGMENT_MAX]; /* of each product */
-    uint32_t n, per;              /* n: segments of tiles; per: products of each row */
-    bool apart;                   /* a dispatch of its own makes the vectors */
-    bool hands_on;                /* the results go on rounded, in their own memory */
-    bool sharded;
-    uint32_t shard;
-    matvec_shape shape;
-    matvec_choice c;
-    low_rank low;
-} plan;
-
 /* ---- what there is --------------------------------------------------------------------------- */
 
-static bool segment_of(const lowering *l, graph_value v, uint32_t k, segment *s) {
+bool matvec_segment_of(const lowering *l, graph_value v, uint32_t k, matvec_segment *s) {
     const graph_tensor *t = graph_tensor_at(l->g, v);
     const store_tensor *stored = lower_weight(l, v);
     if (t->rank != 2 || t->dim[1].extent || t->dim[0].extent || t->stride[1] != 1 ||
         t->stride[0] != t->dim[1].size || t->dim[1].size != k)
         return false;
     if (!stored || t->offset % k || !tile_weight_known(stored->type)) return false;
-    *s = (segment){.w = v,
-                   .type = stored->type,
-                   .first = t->offset / k,
-                   .rows = t->dim[0].size,
-                   .layout = &stored->shard[0].layout};
+    *s = (matvec_segment){.w = v,
+                          .type = stored->type,
+                          .first = t->offset / k,
+                          .rows = t->dim[0].size,
+                          .layout = &stored->shard[0].layout};
     return true;
 }
 
@@ -75,7 +38,7 @@ static bool binds(const lowering *l, uint32_t n) {
            n <= IR_BUFFER_MAX;
 }
 
-static uint32_t kinds_of(const plan *p) { /* different types of weights */
+static uint32_t kinds_of(const matvec_plan *p) { /* different types of weights */
     uint32_t n = 0;
     for (uint32_t i = 0; i < p->n; i++) {
         bool known = false;
@@ -85,48 +48,24 @@ static uint32_t kinds_of(const plan *p) { /* different types of weights */
     return n;
 }
 
-/* Of p: products, vectors.rows, s. false: it is not in one buffer, or of types that are packed. */
-static bool low_rank_of(const lowering *l, plan *p) {
-    const graph_products *all = &p->products;
-    low_rank *low = &p->low;
-    if (!BUILD_HAS_ADAPTERS) return true;
-    *low = (low_rank){.is = all->has_low};
-    for (uint32_t i = 0; low->is && i < all->n; i++) {
-        segment s;
-        lower_matrix x;
-        if (!all->low[i]) continue;
-        const uint32_t r = graph_tensor_at(l->g, all->low_w[i])->dim[1].size;
-        if (!segment_of(l, all->low_w[i], r, &s) || s.rows != p->s[i].rows ||
-            base_type_is_quantised(s.type) || lower_stored(l, all->low_w[i])->n_shard != 1 ||
-            !lower_matrix_of(graph_tensor_at(l->g, all->low[i]), &x) || x.k != r ||
-            x.n.factor != p->vectors.rows.n.factor || x.n.extent != p->vectors.rows.n.extent)
-            return false;
-        if (low->n && (s.type != low->type || x.stride != low->stride ||
-                       graph_base_of(l->g, all->low[i]) != graph_base_of(l->g, low->x)))
-            return false;
-        low->type = s.type;
-        low->stride = x.stride;
-        low->x = all->low[i];
-        low->of[i].r = r;
-        low->of[i].first = s.first;
-        low->of[i].offset = x.offset;
-        low->of[i].w = low->n;
-        low->w[low->n++] = all->low_w[i];
-    }
-    return !low->is || lower_weights_fit(l, low->w, low->n);
+/* Does it make factors itself? */
+static bool makes(const matvec_plan *p) {
+    return BUILD_HAS_ADAPTERS && p->low.made;
 }
 
-static uint32_t low_bindings(const plan *p) {
-    return BUILD_HAS_ADAPTERS && p->low.is ? 2 : 0;
+static uint32_t low_bindings(const matvec_plan *p) {
+    return BUILD_HAS_ADAPTERS ? matvec_low_bindings(p) : 0;
 }
 
-static void shape_of(const lowering *l, plan *p) {
+static void shape_of(const lowering *l, matvec_plan *p) {
     p->shape = (matvec_shape){.n_segment = p->n,
                               .k = p->vectors.rows.k,
                               .n_x = p->vectors.rows.bound,
                               .per = p->per,
                               .exact = l->settings.exact,
-                              .has_prologue = p->vectors.kind != VECTORS_PLAIN,
+                              .has_prologue = p->vectors.kind != VECTORS_PLAIN || makes(p),
+                              .shared = vectors_shared(&p->vectors),
+                              .factors = BUILD_HAS_ADAPTERS ? p->low.made : 0,
                               .rounded_in = p->vectors.handed || p->vectors.rounded,
                               .rounded_out = p->hands_on,
                               .form = lower_form_of(l, p->products.w[0])};
@@ -136,7 +75,7 @@ static void shape_of(const lowering *l, plan *p) {
 
 /* What all workgroups together read again to make the vectors, against what a dispatch of its
  * own would cost. */
-static bool prologue_pays(const plan *p) {
+static bool prologue_pays(const matvec_plan *p) {
     const uint64_t each = vectors_reads(&p->vectors);
     const uint32_t tile = p->c.wg / p->c.lanes * p->c.rows;
     uint64_t groups = 0;
@@ -147,9 +86,9 @@ static bool prologue_pays(const plan *p) {
 }
 
 /* Many vectors come rounded, from the products before or by a dispatch; bindings: of the others. */
-static bool batch_of(const lowering *l, uint32_t bindings, plan *p) {
-    plan with = *p;
-    if (p->vectors.rows.bound == 1) return false;
+static bool batch_of(const lowering *l, uint32_t bindings, matvec_plan *p) {
+    matvec_plan with = *p;
+    if (p->vectors.rows.bound == 1 || makes(p)) return false;
     with.apart = with.vectors.rounded = !p->vectors.handed;
     shape_of(l, &with);
     with.shape.has_prologue = false;
@@ -162,9 +101,10 @@ static bool batch_of(const lowering *l, uint32_t bindings, plan *p) {
 }
 
 /* merge NULL: no pieces of attention are joined here. Of p: hands_on, vectors.handed. */
-static bool plan_as(const lowering *l, const fused_matvec *merge, const graph_region *r, plan *p) {
+static bool plan_as(const lowering *l, const fused_matvec *merge, const graph_region *r,
+                    matvec_plan *p) {
     const bool hands_on = p->hands_on, handed = p->vectors.handed;
-    *p = (plan){.hands_on = hands_on};
+    *p = (matvec_plan){.hands_on = hands_on};
     graph_products *all = &p->products;
     if (!graph_products_of(l->g, r, all)) return false;
     const bool pair = all->ends && all->n == 2;
@@ -176,14 +116,14 @@ static bool plan_as(const lowering *l, const fused_matvec *merge, const graph_re
         return false;
     p->vectors.handed = handed;
     for (uint32_t i = 0; i < all->n; i++) {
-        if (!segment_of(l, all->w[i], k, &p->s[i])) return false;
+        if (!matvec_segment_of(l, all->w[i], k, &p->s[i])) return false;
         p->s[i].out = all->out[i];
         p->s[i].out_offset = all->ends ? 0 : graph_tensor_at(l->g, all->out[i])->offset;
         p->s[i].out_stride = p->s[i].rows;
     }
     if (!lower_weights_fit(l, all->w, all->n)) return false;
     if (pair && (p->s[0].type != p->s[1].type || p->s[0].rows != p->s[1].rows)) return false;
-    if ((all->ends && all->n > 2) || !low_rank_of(l, p)) return false;
+    if ((all->ends && all->n > 2) || (BUILD_HAS_ADAPTERS && !matvec_low_of(l, p))) return false;
     shape_of(l, p);
     const uint32_t bindings =
         kinds_of(p) + (all->ends ? tree_bindings(l, &all->end) : p->n) + low_bindings(p);
@@ -194,6 +134,7 @@ static bool plan_as(const lowering *l, const fused_matvec *merge, const graph_re
         binds(l, bindings + tile_vectors_bindings(l, &p->vectors)) &&
         (!p->shape.has_prologue || asked == LOWER_SEPARATE_NO || prologue_pays(p)))
         return true;
+    if (makes(p)) return false;
     p->apart = p->shape.has_prologue;
     p->shape.has_prologue = false;
     return p->apart && vectors_fit_separate(l, &p->vectors) &&
@@ -201,11 +142,12 @@ static bool plan_as(const lowering *l, const fused_matvec *merge, const graph_re
 }
 
 /* A linear that is no region, with a tree at its end (NULL: none). Of p: vectors.handed. */
-static bool single_of(const lowering *l, const graph_node *product, const tree *end, plan *p) {
+static bool single_of(const lowering *l, const graph_node *product, const tree *end,
+                      matvec_plan *p) {
     const graph_tensor *w = graph_tensor_at(l->g, product->in[1]);
     const graph_region none = {.n = 0};
     const bool handed = p->vectors.handed;
-    *p = (plan){.n = 1, .per = 1};
+    *p = (matvec_plan){.n = 1, .per = 1};
     p->products = (graph_products){.x = product->in[0],
                                    .n = 1,
                                    .w = {product->in[1]},
@@ -217,12 +159,13 @@ static bool single_of(const lowering *l, const graph_node *product, const tree *
         p->products.low_w[0] = product->in[3];
     }
     if (end) p->products.end = *end;
-    if (w->rank != 2 || !segment_of(l, product->in[1], w->dim[1].size, &p->s[0])) return false;
+    if (w->rank != 2 || !matvec_segment_of(l, product->in[1], w->dim[1].size, &p->s[0]))
+        return false;
     if (!vectors_plan_of(l, &none, product->in[0], NULL, w->dim[1].size, &p->vectors) ||
         p->vectors.rows.bound > VECTORS_MAX)
         return false;
     p->vectors.handed = handed;
-    if (!low_rank_of(l, p)) return false;
+    if (BUILD_HAS_ADAPTERS && !matvec_low_of(l, p)) return false;
     const uint32_t bindings = 1 + (end ? tree_bindings(l, end) : 1) + low_bindings(p);
     if (batch_of(l, bindings, p)) return true;
     shape_of(l, p);
@@ -234,7 +177,7 @@ static bool single_of(const lowering *l, const graph_node *product, const tree *
 
 /* Would it multiply v, if v came rounded? */
 static bool takes(const lowering *l, const graph_node *node, graph_value v) {
-    plan p = {.vectors.handed = true};
+    matvec_plan p = {.vectors.handed = true};
     if (node->op == OP_LINEAR) return node->in[0] == v && single_of(l, node, NULL, &p);
     if (node->op != OP_FUSED || node->attr.fused.kind != FUSED_MATVEC) return false;
     const fused_matvec *f = node->attr.fused.detail;
@@ -244,7 +187,7 @@ static bool takes(const lowering *l, const graph_node *node, graph_value v) {
 }
 
 /* Are there tiles for half the device's units? They are whole blocks. */
-static bool is_busy(const lowering *l, const plan *p) {
+static bool is_busy(const lowering *l, const matvec_plan *p) {
     const uint32_t units = l->caps->compute_units ? l->caps->compute_units : UNITS_UNKNOWN;
     return p->s[0].rows / (p->c.wg / p->c.lanes * p->c.rows) >= units / 2;
 }
@@ -254,7 +197,7 @@ static bool is_busy(const lowering *l, const plan *p) {
  * rounding them costs. */
 static bool is_handed(const lowering *l, graph_value v) {
     const graph_node *reader = graph_reader_of(l->g, v);
-    plan p = {.hands_on = true};
+    matvec_plan p = {.hands_on = true};
     if (!reader || tile_serial(l) || graph_tensor_at(l->g, v)->rank != 2 ||
         graph_tensor_at(l->g, v)->dim[0].size > VECTORS_MAX)
         return false;
@@ -269,11 +212,12 @@ static bool is_handed(const lowering *l, graph_value v) {
            is_busy(l, &p);
 }
 
-static bool plan_of(const lowering *l, const fused_matvec *merge, const graph_region *r, plan *p) {
+static bool plan_of(const lowering *l, const fused_matvec *merge, const graph_region *r,
+                    matvec_plan *p) {
     graph_products all;
     if (!graph_products_of(l->g, r, &all)) return false;
-    *p = (plan){.hands_on = all.ends && is_handed(l, all.end.tensors[0]),
-                .vectors.handed = !all.before.n && !merge && is_handed(l, all.x)};
+    *p = (matvec_plan){.hands_on = all.ends && is_handed(l, all.end.tensors[0]),
+                       .vectors.handed = !all.before.n && !merge && is_handed(l, all.x)};
     return plan_as(l, merge, r, p);
 }
 
@@ -294,7 +238,7 @@ graph_value tile_matvec_handed_on(const graph *g, const graph_store *store,
 bool tile_matvec_fits(const graph *g, const graph_store *store, const lower_settings *settings,
                       const fused_matvec *f, const graph_region *r) {
     if (!store->device) return false;
-    plan p;
+    matvec_plan p;
     const lowering l = {.g = g,
                         .store = (graph_store *)(uintptr_t)store,
                         .caps = device_caps_of(store->device),
@@ -304,39 +248,22 @@ bool tile_matvec_fits(const graph *g, const graph_store *store, const lower_sett
 }
 
 bool tile_matvec_adds(const lowering *l, const graph_node *product, const tree *end) {
-    plan p = {.vectors.handed = false};
+    matvec_plan p = {.vectors.handed = false};
     return single_of(l, product, end, &p);
 }
 
 /* ---- the kernel ------------------------------------------------------------------------------ */
 
-typedef struct making {
-    plan *p;
-    tile_matvec m;
-    tile_vectors v;
-    /* weights: of the segment's type */
-    ir_memory weights[FUSED_SEGMENT_MAX], out[FUSED_SEGMENT_MAX];
-    ir_id planes[FUSED_SEGMENT_MAX][PACK_PLANE_MAX], out_offset[FUSED_SEGMENT_MAX],
-        first[FUSED_SEGMENT_MAX];
-    tree_walk end;
-    ir_memory low;
-    tile_weight low_w;
-    ir_id low_start[FUSED_SEGMENT_MAX], low_row[FUSED_SEGMENT_MAX], low_at[FUSED_SEGMENT_MAX],
-        low_r[FUSED_SEGMENT_MAX];
-    ir_memory handed; /* hands_on: a tile's results, [n_x, tile] in workgroup memory */
-    uint32_t tile, begin[FUSED_SEGMENT_MAX + 1]; /* rows of a tile; the segments' first tiles */
-} making;
-
-static uint32_t element_bytes(base_type type) {
+uint32_t matvec_element_bytes(base_type type) {
     return ir_type_bytes(tile_weight_element(type));
 }
 
-static void bind_weights(making *k) {
+static void bind_weights(matvec_making *k) {
     static const char *const buffers[] = {"weights", "weights_b", "weights_c"};
     static const char *const planes[FUSED_SEGMENT_MAX][PACK_PLANE_MAX] = {
         {"a0", "a1", "a2", "a3"}, {"b0", "b1", "b2", "b3"}, {"c0", "c1", "c2", "c3"}};
     static const char *const firsts[] = {"first", "first_b", "first_c"};
-    plan *p = k->p;
+    matvec_plan *p = k->p;
     tile_kernel *ir = &k->m.k;
     const uint32_t n = p->products.n;
     uint32_t words[FUSED_SEGMENT_MAX] = {0};
@@ -352,13 +279,13 @@ static void bind_weights(making *k) {
         for (uint32_t j = 0; j < p->s[i].layout->n_plane; j++)
             k->planes[i][j] = tile_u32(ir, planes[i][j],
                                        (uint32_t)((words[i] * 4ull + p->s[i].layout->offset[j]) /
-                                                  element_bytes(p->s[i].type)));
+                                                  matvec_element_bytes(p->s[i].type)));
         k->first[i] = tile_u32(ir, firsts[i], p->s[i].first);
     }
 }
 
 /* What segment of `kind`'s type the tile is of: a value of each, chosen. */
-static ir_id chosen(making *k, uint32_t kind, ir_id tile, const ir_id *of, uint32_t stride) {
+ir_id matvec_chosen(matvec_making *k, uint32_t kind, ir_id tile, const ir_id *of, uint32_t stride) {
     ir_builder *b = k->m.k.b;
     ir_id value = of[kind * stride];
     for (uint32_t i = kind + 1; i < k->p->n; i++)
@@ -367,115 +294,46 @@ static ir_id chosen(making *k, uint32_t kind, ir_id tile, const ir_id *of, uint3
     return value;
 }
 
-static tile_weight weight_of(making *k, uint32_t kind, ir_id tile) {
+static tile_weight weight_of(matvec_making *k, uint32_t kind, ir_id tile) {
     tile_weight w = tile_matvec_weight(&k->m, k->p->s[kind].type, k->weights[kind]);
     for (uint32_t j = 0; j < k->p->s[kind].layout->n_plane; j++)
-        w.plane[j] = chosen(k, kind, tile, &k->planes[0][j], PACK_PLANE_MAX);
+        w.plane[j] = matvec_chosen(k, kind, tile, &k->planes[0][j], PACK_PLANE_MAX);
     w.start = w.plane[0];
     return w;
 }
 
-/* The rows of a tile: with the pair, the second weight's after the first's, by words that lie as
- * far apart as the planes. */
-typedef struct rows_tile {
-    tile_weight w[2];
-    tile_rows rows;
-    ir_id result[TILE_ROWS_MAX], count; /* row of the result; rows of the segment */
-    ir_id row[TILE_ROWS_MAX];           /* of the result: one that there is */
-} rows_tile;
-
-static void tile_of(making *k, uint32_t kind, ir_id tile, rows_tile *t) {
+static void tile_of(matvec_making *k, uint32_t kind, ir_id tile, matvec_tile *t) {
     tile_kernel *ir = &k->m.k;
     ir_builder *b = ir->b;
-    plan *p = k->p;
+    matvec_plan *p = k->p;
     ir_id begins[FUSED_SEGMENT_MAX], counts[FUSED_SEGMENT_MAX];
     for (uint32_t i = 0; i < p->n; i++)
         begins[i] = ir_u32(b, k->begin[i]), counts[i] = ir_u32(b, p->s[i].rows);
-    *t = (rows_tile){.count = chosen(k, kind, tile, counts, 1)};
+    *t = (matvec_tile){.count = matvec_chosen(k, kind, tile, counts, 1)};
     t->w[0] = weight_of(k, kind, tile);
     if (p->per == 2) t->w[1] = weight_of(k, 1, tile);
     t->rows = (tile_rows){.n = p->c.rows * p->per};
-    ir_id base = ir_add(b, tile_mul(ir, ir_sub(b, tile, chosen(k, kind, tile, begins, 1)), k->tile),
-                        k->m.slot);
+    ir_id base =
+        ir_add(b, tile_mul(ir, ir_sub(b, tile, matvec_chosen(k, kind, tile, begins, 1)), k->tile),
+               k->m.slot);
     for (uint32_t r = 0; r < p->c.rows; r++) {
         t->result[r] = tile_add(ir, base, r * (p->c.wg / p->c.lanes));
         ir_id row = ir_min(b, t->result[r], ir_sub(b, t->count, ir_u32(b, 1)));
         if (BUILD_HAS_ADAPTERS) t->row[r] = row;
         for (uint32_t j = 0; j < p->per; j++) {
-            t->rows.row[r * p->per + j] =
-                ir_add(b, row, p->per == 2 ? k->first[j] : chosen(k, kind, tile, k->first, 1));
+            t->rows.row[r * p->per + j] = ir_add(
+                b, row, p->per == 2 ? k->first[j] : matvec_chosen(k, kind, tile, k->first, 1));
             t->rows.w[r * p->per + j] = &t->w[j];
         }
     }
 }
 
-/* ---- what is added --------------------------------------------------------------------------- */
-
-static void bind_low(making *k) {
-    static const char *const starts[] = {"low_a", "low_b", "low_c"};
-    static const char *const rows[] = {"low_first", "low_first_b", "low_first_c"};
-    static const char *const places[] = {"low_offset", "low_offset_b", "low_offset_c"};
-    const low_rank *low = &k->p->low;
-    tile_kernel *ir = &k->m.k;
-    uint32_t words[FUSED_SEGMENT_MAX] = {0};
-    if (!BUILD_HAS_ADAPTERS || !low->is) return;
-    const ir_type type = tile_weight_element(low->type);
-    ir_memory from = tile_weights(ir, "low_weights", low->w, low->n, type, words);
-    tile_weight_made(&k->low_w, ir, low->type, 1, from);
-    k->low = tile_read(ir, "low", low->x);
-    for (uint32_t i = 0; i < k->p->products.n; i++) {
-        const uint32_t start = words[low->of[i].w] * 4 / element_bytes(low->type);
-        k->low_start[i] = tile_u32(ir, starts[i], start);
-        k->low_row[i] = tile_u32(ir, rows[i], low->of[i].first);
-        k->low_at[i] = tile_u32(ir, places[i], low->of[i].offset);
-        k->low_r[i] = ir_u32(ir->b, low->of[i].r);
-        if (low->of[i].r)
-            lower_bytes(ir->l, (uint64_t)k->p->s[i].rows * low->of[i].r * element_bytes(low->type));
-    }
-}
-
-/* Of each row of the tile, the lane's part of what is added to its products: the sums begin with
- * it. Its loads are under way beside the first of the weight. */
-static void start_sums(making *k, uint32_t kind, ir_id tile, const rows_tile *t) {
-    tile_kernel *ir = &k->m.k;
-    ir_builder *b = ir->b;
-    plan *p = k->p;
-    if (!BUILD_HAS_ADAPTERS || !p->low.is) return;
-    k->m.started = true;
-    for (uint32_t i = 0; i < p->c.rows * p->per * p->c.n_x; i++)
-        ir_store(b, k->m.sums, ir_u32(b, i), ir_f32(b, 0));
-    ir_id last = ir_sub(b, k->v.n, ir_u32(b, 1));
-    for (uint32_t j = 0; j < p->per; j++) {
-        const bool pair = p->per == 2;
-        ir_id r = pair ? k->low_r[j] : chosen(k, kind, tile, k->low_r, 1),
-              row = pair ? k->low_row[j] : chosen(k, kind, tile, k->low_row, 1),
-              at = pair ? k->low_at[j] : chosen(k, kind, tile, k->low_at, 1), x[TILE_SUMS_MAX];
-        tile_weight w = k->low_w;
-        w.row = r;
-        w.start = pair ? k->low_start[j] : chosen(k, kind, tile, k->low_start, 1);
-        ir_id i = ir_loop(b, k->m.lane, r, ir_u32(b, p->c.lanes));
-        for (uint32_t v = 0; v < p->c.n_x; v++) {
-            ir_id vector = ir_min(b, tile_add(ir, k->v.first, v), last);
-            vector = ir_add(b, tile_mul(ir, vector, p->low.stride), ir_add(b, at, i));
-            x[v] = ir_load(b, k->low, vector, 1);
-        }
-        for (uint32_t n = 0; n < p->c.rows; n++) {
-            ir_id value = tile_element_load(&w, ir_add(b, t->row[n], row), i);
-            for (uint32_t v = 0; v < p->c.n_x; v++) {
-                ir_id to = ir_u32(b, (n * p->per + j) * p->c.n_x + v);
-                ir_store(b, k->m.sums, to, ir_fma(b, value, x[v], ir_load(b, k->m.sums, to, 1)));
-            }
-        }
-        ir_end(b);
-    }
-}
-
 /* The result of `row` of the segment for a vector. */
-static void store_result(making *k, uint32_t kind, ir_id tile, ir_id row, ir_id vector,
+static void store_result(matvec_making *k, uint32_t kind, ir_id tile, ir_id row, ir_id vector,
                          const ir_id of[2]) {
     tile_kernel *ir = &k->m.k;
     ir_builder *b = ir->b;
-    plan *p = k->p;
+    matvec_plan *p = k->p;
     if (p->products.ends) {
         tree_end_store(&k->end, vector, ir_add(b, row, k->out_offset[0]), of);
         return;
@@ -494,11 +352,11 @@ static void store_result(making *k, uint32_t kind, ir_id tile, ir_id row, ir_id 
 }
 
 /* Result o of a row's lanes is lane o's to store. */
-static void store_tile(making *k, uint32_t kind, ir_id tile, const rows_tile *t,
+static void store_tile(matvec_making *k, uint32_t kind, ir_id tile, const matvec_tile *t,
                        const ir_id *sums) {
     tile_kernel *ir = &k->m.k;
     ir_builder *b = ir->b;
-    plan *p = k->p;
+    matvec_plan *p = k->p;
     for (uint32_t r = 0; r < p->c.rows; r++)
         for (uint32_t v = 0; v < p->c.n_x; v++) {
             const uint32_t o = r * p->c.n_x + v;
@@ -514,10 +372,10 @@ static void store_tile(making *k, uint32_t kind, ir_id tile, const rows_tile *t,
 }
 
 /* Of a batch, whose sums lie in workgroup memory: a lane a result, in turns. */
-static void store_batch(making *k, uint32_t kind, ir_id tile, const rows_tile *t) {
+static void store_batch(matvec_making *k, uint32_t kind, ir_id tile, const matvec_tile *t) {
     tile_kernel *ir = &k->m.k;
     ir_builder *b = ir->b;
-    plan *p = k->p;
+    matvec_plan *p = k->p;
     const uint32_t all = k->tile * p->c.n_x, slots = p->c.wg / p->c.lanes,
                    rows = p->c.rows * p->per;
     ir_id last = ir_sub(b, k->v.n, ir_u32(b, 1)), first = ir_sub(b, t->result[0], k->m.slot);
@@ -549,10 +407,10 @@ static void store_batch(making *k, uint32_t kind, ir_id tile, const rows_tile *t
 }
 
 /* The tile's results to workgroup memory, and on from there. */
-static void hand_on_tile(making *k, ir_id tile, const rows_tile *t, const ir_id *sums) {
+static void hand_on_tile(matvec_making *k, ir_id tile, const matvec_tile *t, const ir_id *sums) {
     tile_kernel *ir = &k->m.k;
     ir_builder *b = ir->b;
-    plan *p = k->p;
+    matvec_plan *p = k->p;
     ir_id one = ir_u32(b, 1), last = ir_sub(b, k->v.n, one);
     for (uint32_t r = 0; r < p->c.rows; r++)
         for (uint32_t v = 0; v < p->c.n_x; v++) {
@@ -572,14 +430,14 @@ static void hand_on_tile(making *k, ir_id tile, const rows_tile *t, const ir_id 
                         p->s[0].rows / 4, k->v.first, k->v.n);
 }
 
-static bool is_first_kind(const plan *p, uint32_t i) {
+static bool is_first_kind(const matvec_plan *p, uint32_t i) {
     for (uint32_t j = 0; j < i; j++)
         if (p->s[j].type == p->s[i].type) return false;
     return true;
 }
 
 /* Is the tile of a segment of this type? IR_NO_ID: always. */
-static ir_id is_of(making *k, uint32_t kind, ir_id tile) {
+static ir_id is_of(matvec_making *k, uint32_t kind, ir_id tile) {
     ir_builder *b = k->m.k.b;
     ir_id is = IR_NO_ID;
     if (kinds_of(k->p) == 1) return is;
@@ -592,45 +450,62 @@ static ir_id is_of(making *k, uint32_t kind, ir_id tile) {
     return is;
 }
 
-static void fetch_any(making *k, ir_id tile) {
+/* again: there are more tiles, for which what is added is fetched one by one. */
+static void fetch_any(matvec_making *k, ir_id tile, bool again) {
     ir_builder *b = k->m.k.b;
     for (uint32_t i = 0; i < k->p->n; i++) {
         if (!is_first_kind(k->p, i)) continue;
         ir_id is = is_of(k, i, tile);
-        rows_tile t;
+        matvec_tile t;
         if (is != IR_NO_ID) ir_if(b, is);
         tile_of(k, i, tile, &t);
         tile_matvec_fetch(&k->m, &t.rows, ir_u32(b, 0));
+        if (BUILD_HAS_ADAPTERS && !again) matvec_low_fetch(k, i, tile, &t);
         if (is != IR_NO_ID) ir_end(b);
     }
 }
 
-static void make_tiles(making *k) {
-    plan *p = k->p;
+static void make_tiles(matvec_making *k) {
+    matvec_plan *p = k->p;
     tile_kernel *ir = &k->m.k;
     ir_builder *b = ir->b;
     const uint32_t tiles = k->begin[p->n];
     const bool again = tiles > p->c.groups; /* has a workgroup more than one? */
-    fetch_any(k, ir_group(b, 0));
+    fetch_any(k, ir_group(b, 0), again);
+    if (makes(p)) matvec_low_begin(k, again);
     tile_vectors_make(&k->v);
+    if (makes(p)) {
+        tile_factors_add(&k->factors, k->v.values);
+        ir_barrier(b);
+        if (again) tile_factors_end(&k->factors);
+    }
     ir_id tile =
         again ? ir_loop(b, ir_group(b, 0), ir_u32(b, tiles), ir_groups(b, 0)) : ir_group(b, 0);
     ir_id following = again ? ir_add(b, tile, ir_groups(b, 0)) : IR_NO_ID,
           there = again ? ir_lt(b, following, ir_u32(b, tiles)) : IR_NO_ID;
     const bool single = kinds_of(p) == 1;
     ir_id sums[TILE_SUMS_MAX];
-    rows_tile now, next;
+    matvec_tile now, next;
     for (uint32_t i = 0; i < p->n; i++) {
         if (!is_first_kind(p, i)) continue;
         ir_id is = is_of(k, i, tile);
         if (is != IR_NO_ID) ir_if(b, is);
         tile_of(k, i, tile, &now);
         if (again && single) tile_of(k, i, following, &next);
-        start_sums(k, i, tile, &now);
+        if (BUILD_HAS_ADAPTERS && again) matvec_low_fetch(k, i, tile, &now);
         tile_matvec_add(&k->m, &now.rows, again && single ? &next.rows : NULL, there);
         if (is != IR_NO_ID) ir_end(b);
     }
     /* not inside the conditions: pocl gets barriers there wrong */
+    if (makes(p) && !again) tile_factors_end(&k->factors);
+    for (uint32_t i = 0; BUILD_HAS_ADAPTERS && matvec_low_adds(p) && i < p->n; i++) {
+        if (!is_first_kind(p, i)) continue;
+        ir_id is = is_of(k, i, tile);
+        if (is != IR_NO_ID) ir_if(b, is);
+        tile_of(k, i, tile, &now);
+        matvec_low_add(k, i, tile, &now);
+        if (is != IR_NO_ID) ir_end(b);
+    }
     if (tile_matvec_copies(&p->c)) tile_matvec_leave(&k->m, p->c.rows * p->per);
     else tile_matvec_join(&k->m, p->c.rows * p->per, sums);
     for (uint32_t i = 0; i < p->n; i++) {
@@ -646,22 +521,23 @@ static void make_tiles(making *k) {
     if (p->hands_on && again) ir_barrier(b);
     if (again && !single) {
         ir_if(b, there);
-        fetch_any(k, following);
+        fetch_any(k, following, again);
         ir_end(b);
     }
     if (again) ir_end(b);
 }
 
-static beryl_status make(lowering *l, const graph_node *node, plan *p, const char *name,
+static beryl_status make(lowering *l, const graph_node *node, matvec_plan *p, const char *name,
                          beryl_error *error) {
     static const char *const outs[] = {"out", "out_b", "out_c"}, *const offsets[] = {
                                                                      "out_offset", "out_offset_b",
                                                                      "out_offset_c"};
-    making k = {.p = p, .tile = p->c.wg / p->c.lanes * p->c.rows};
+    matvec_making k = {.p = p, .tile = p->c.wg / p->c.lanes * p->c.rows};
     uint32_t tiles = 0;
     for (uint32_t i = 0; i < p->n; i++) tiles += (p->s[i].rows + k.tile - 1) / k.tile;
     /* the same for all workgroups, as far as can be */
     const uint32_t turns = (tiles + p->c.groups - 1) / p->c.groups;
+    k.groups = (tiles + turns - 1) / turns;
     tile_matvec_begin(&k.m, l, node, name, &p->c, p->vectors.rows.k);
     tile_kernel *ir = &k.m.k;
     base_type types[FUSED_SEGMENT_MAX];
@@ -670,8 +546,9 @@ static beryl_status make(lowering *l, const graph_node *node, plan *p, const cha
         types[i] = p->s[i].type;
     }
     bind_weights(&k);
-    bind_low(&k);
+    if (BUILD_HAS_ADAPTERS) matvec_low_bind(&k);
     tile_vectors_begin(&k.v, &k.m, &p->vectors, p->apart);
+    k.v.keeps = makes(p);
     for (uint32_t i = 0; i < p->n; i++) {
         if (!p->products.ends)
             k.out[i] = tile_bind(ir, outs[i], p->s[i].out, IR_F32, IR_READ_WRITE);
@@ -688,12 +565,13 @@ static beryl_status make(lowering *l, const graph_node *node, plan *p, const cha
     make_tiles(&k);
     for (uint32_t i = 0; i < p->products.n; i++)
         lower_bytes(l, p->s[i].rows * base_type_row_bytes(p->s[i].type, p->vectors.rows.k));
-    return tile_end_3d(ir, (lower_count){(tiles + turns - 1) / turns, 0}, 1, p->vectors.rows.n,
-                       p->c.n_x, (lower_count){1, 0}, 1, error);
+    return tile_end_3d(ir,
+                       (lower_count){k.groups + (BUILD_HAS_ADAPTERS ? matvec_low_groups(p) : 0), 0},
+                       1, p->vectors.rows.n, p->c.n_x, (lower_count){1, 0}, 1, error);
 }
 
 beryl_status tile_fused_matvec(lowering *l, const graph_node *node, beryl_error *error) {
-    plan p;
+    matvec_plan p;
     const graph_region r = graph_region_of(l->g, node);
     const fused_matvec *f = node->attr.fused.detail;
     if (tile_serial(l)) return tile_joined(l, node, &r, error);
@@ -706,7 +584,7 @@ beryl_status tile_fused_matvec(lowering *l, const graph_node *node, beryl_error 
 
 beryl_status tile_matvec_node(lowering *l, const graph_node *node, const graph_node *product,
                               const tree *end, bool *taken, beryl_error *error) {
-    plan p = {.vectors.handed = is_handed(l, product->in[0])};
+    matvec_plan p = {.vectors.handed = is_handed(l, product->in[0])};
     *taken = false;
     if (!single_of(l, product, end, &p)) return BERYL_OK;
     const store_tensor *stored = lower_stored(l, product->in[1]);

@@ -14,7 +14,11 @@ typedef struct graph_products {
     /* of low rank, with another vector: what is added to a product (plan/pass_low.c): [n, r],
      * [rows, r]; 0: nothing */
     graph_value low[FUSED_SEGMENT_MAX], low_w[FUSED_SEGMENT_MAX];
-    bool has_low; /* any of them; n: products with x */
+    /* not 0: side [n, r] is factors [n, r] times x and the rows of side_w [r, k]: `low` are views
+     * of it, or it is stored. It is none of the n */
+    graph_value side, side_w, factors;
+    bool side_stored;
+    bool has_low; /* any of these, or a product of low rank before x */
     bool ends;    /* `end` makes the results: */
     tree end;
 } graph_products;

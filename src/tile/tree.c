@@ -1,7 +1,9 @@
 /* tree.c - see tile/tree.h. */
 #include "tile/tree.h"
+#include "base/build.h"
 #include "tile/maps.h"
 #include "tile/pointwise.h"
+#include "tile/tree_low.h"
 
 #include <assert.h>
 #include <string.h>
@@ -184,6 +186,10 @@ static void read_node(tree *t, const graph_region *r, const graph_node *node,
         t->values[tree_read_map(t, r, node)].id = node->out[0];
         return;
     }
+    if (BUILD_HAS_ADAPTERS && node->op == OP_LINEAR) {
+        t->values[tree_low_read(t, node)].id = node->out[0];
+        return;
+    }
     const uint8_t x = tree_value_of(t, node->in[0], inside[0]);
     uint8_t made;
     switch ((int)node->op) {
@@ -236,7 +242,7 @@ static bool is_placed(const tree_value *v) {
 
 static bool is_leaf(const tree_value *v) {
     return v->kind == TREE_INPUT || v->kind == TREE_GIVEN || v->kind == TREE_WEIGHTED ||
-           v->kind == TREE_WITHIN || is_placed(v);
+           v->kind == TREE_WITHIN || (BUILD_HAS_ADAPTERS && v->kind == TREE_LOW) || is_placed(v);
 }
 
 /* In which walk each value is computed, and for which it is asked for last. */
@@ -274,6 +280,10 @@ static bool makes(const graph_node *node, graph_value v) {
 
 static bool is_product(const graph_node *node) {
     return node->op == OP_LINEAR || node->op == OP_LINEAR_ID;
+}
+
+static bool is_low(const graph_node *node, graph_value root) {
+    return BUILD_HAS_ADAPTERS && root && node->op == OP_LINEAR;
 }
 
 /* May it be computed there? Weights are the same for a whole row, which computes them again and
@@ -331,7 +341,7 @@ bool tree_read(tree *t, const graph *g, const graph_region *r, graph_value root)
             if (t->choice) return false;
             t->choice = nodes[i];
         }
-        if (!is_product(nodes[i])) continue;
+        if (!is_product(nodes[i]) || is_low(nodes[i], root)) continue;
         if (t->n_product == TREE_PRODUCTS) return false;
         t->product[t->n_product++] = nodes[i];
     }
@@ -351,7 +361,7 @@ bool tree_read(tree *t, const graph *g, const graph_region *r, graph_value root)
         tree_add_value(
             t, (tree_value){.kind = TREE_GIVEN, .type = IR_F32, .id = t->product[i]->out[0]});
     for (uint32_t i = 0; i < r->n; i++)
-        if (nodes[i] != t->choice && !is_product(nodes[i]))
+        if (nodes[i] != t->choice && (!is_product(nodes[i]) || is_low(nodes[i], root)))
             read_node(t, r, nodes[i],
                       (uint8_t[]){inside_of_input(nodes[i], i, 0, inside[i]),
                                   inside_of_input(nodes[i], i, 1, inside[i]), inside[i]});
@@ -636,6 +646,8 @@ ir_id tree_value_at(tree_walk *c, tree_spot *s, uint32_t v) {
             made = weighted_sum(c, s, v);
         } else if (x->kind == TREE_WITHIN || x->kind == TREE_KEPT || is_placed(x)) {
             made = tree_map_value(c, s, v);
+        } else if (BUILD_HAS_ADAPTERS && x->kind == TREE_LOW) {
+            made = tree_low_value(c, s, x);
         } else if (x->kind == TREE_RANDOM) {
             made = tree_map_random(c, s, v);
         } else if (x->kind == TREE_NODE) {

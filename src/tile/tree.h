@@ -23,8 +23,9 @@ enum {
     TREE_STATS = 16,
     TREE_SUMS = 4, /* weighted */
     TREE_PRODUCTS = 2,
-    TREE_COUNTS = 12, /* sizes that maps ask for */
-    TREE_MOVES = 4,   /* of them, that a tensor is moved by */
+    TREE_COUNTS = 12,  /* sizes that maps ask for */
+    TREE_MOVES = 4,    /* of them, that a tensor is moved by */
+    TREE_LOW_MAX = 64, /* columns */
     TREE_MOVED = UINT8_MAX
 };
 
@@ -41,7 +42,8 @@ typedef enum tree_value_kind {
     TREE_KEPT,     /* the same of a value of this walk */
     TREE_RESIZED,  /* elements of the input x, at places that the index in `guard` says */
     TREE_PLACE,    /* the index in `guard` */
-    TREE_RANDOM    /* of keys and the index in `guard` */
+    TREE_RANDOM,   /* of keys and the index in `guard` */
+    TREE_LOW /* row in[1] times row `column` of a matrix of `low` columns, which begins at in[0] */
 } tree_value_kind;
 
 typedef struct tree_value {
@@ -56,6 +58,7 @@ typedef struct tree_value {
     uint8_t inside;
     uint8_t guard, limit; /* a tensor without memory; of tree.counts */
     float fill;
+    uint8_t low;
     bool channels; /* INPUT: a number for each index of axis 1 */
     uint8_t in[3]; /* values; INPUT: the tensor */
     uint8_t stat, level;
@@ -123,7 +126,8 @@ typedef struct tree {
 } tree;
 
 /* Of a region, with the results of a choice among its own; root: a value that the kernel asks for
- * and does not store, of the shape of all results; 0: none. false: more than there is room for, or
+ * and does not store, of the shape of all results; 0: none. With a root a linear of few columns is
+ * a value (TREE_LOW). false: more than there is room for, or
  * something is needed inside a sum and elsewhere, or is not for the inside of one. Pure. */
 bool tree_read(tree *t, const graph *g, const graph_region *r, graph_value root);
 /* No operation, and the largest of the rows of the node's first input. */
@@ -135,6 +139,8 @@ bool tree_has_rows(const tree *t);
 /* Elements of a row: at most, and whether the run says how many. */
 uint32_t tree_row_length(const tree *t);
 bool tree_row_varies(const tree *t);
+/* The value that is TREE_LOW, of which there is one at most; TREE_VALUES: none. */
+uint32_t tree_low(const tree *t);
 /* How many values are held between two walks, at most: of F64 twice as many. */
 uint32_t tree_most_held(const tree *t);
 /* Values that one lane would hold in arrays. */

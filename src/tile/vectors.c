@@ -6,7 +6,9 @@
 #include "tile/dots.h"
 
 enum {
-    MERGE_EACH = 4, /* pieces of attention that a lane asks for before it works on them */
+    LOW_LANES = 4,     /* of a column of low rank */
+    MERGE_EACH = 4,    /* pieces of attention that a lane asks for before it works on them */
+    SHARED_MAX = 3840, /* numbers: 15 of the 16 KiB that every device has */
     APART_WG = 512,
     APART_PIECES_MAX = 16 /* of attention: one workgroup joins them all */
 };
@@ -33,6 +35,10 @@ bool vectors_plan_of(const lowering *l, const graph_region *r, graph_value x,
         out->kind = VECTORS_TREE;
         out->x = graph_base_of(l->g, x);
         if (k % 16 || !tree_read(&out->t, l->g, &out->before, out->x)) return false;
+        const uint32_t low = BUILD_HAS_ADAPTERS ? tree_low(&out->t) : TREE_VALUES;
+        if (low < TREE_VALUES &&
+            lower_stored(l, out->t.tensors[out->t.values[low].in[0]])->n_shard != 1)
+            return false;
     }
     return lower_matrix_of(graph_tensor_at(l->g, out->x), &out->rows) &&
            is_whole_row(&out->rows, k);
@@ -59,7 +65,15 @@ uint32_t vectors_reads(const vectors_plan *p) {
     if (p->kind == VECTORS_PLAIN) return 1;
     for (uint32_t i = p->t.n_out; i < p->t.n_tensor; i++)
         n += lower_walk_stride(&p->t.seen[i], p->t.shape->rank, p->t.shape->rank - 1u) != 0;
+    for (uint32_t i = 0; BUILD_HAS_ADAPTERS && i < p->t.n_value; i++)
+        n += p->t.values[i].low / 2; /* halves */
     return n;
+}
+
+uint32_t vectors_shared(const vectors_plan *p) {
+    return BUILD_HAS_ADAPTERS && p->kind == VECTORS_TREE && tree_low(&p->t) < TREE_VALUES
+               ? p->rows.k
+               : 0;
 }
 
 uint32_t tile_vectors_bindings(const lowering *l, const vectors_plan *p) {
@@ -181,12 +195,49 @@ static void store_level(tile_vectors *v, uint32_t i, fours *own) {
     ir_end(b);
 }
 
+/* Of a value of low rank, in workgroup memory: neighbouring lanes have parts of a column. */
+static void make_low(tile_vectors *v, const tree_value *x) {
+    tree_walk *c = &v->walk;
+    tile_kernel *k = c->k;
+    ir_builder *b = k->b;
+    const uint32_t length = v->m->length, step = v->m->c.wg / LOW_LANES, wide = 4 * LOW_LANES;
+    const ir_memory matrix = c->memory[x->in[0]];
+    ir_id local = ir_local(b, 0), part = tile_mul(k, tile_rem(k, local, LOW_LANES), 4),
+          at = ir_add(b, c->row[x->in[0]], part), row[TREE_LOW_MAX / 4];
+    for (uint32_t i = 0; i < x->low; i += wide)
+        row[i / wide] =
+            ir_load(b, c->memory[x->in[1]], ir_add(b, c->row[x->in[1]], tile_add(k, part, i)), 4);
+    for (uint32_t begin = 0; begin < length; begin += step) {
+        ir_id column = tile_add(k, tile_div(k, local, LOW_LANES), begin), sum = IR_NO_ID,
+              own = ir_min(b, column, ir_u32(b, length - 1)), holds = ir_eq(b, part, ir_u32(b, 0));
+        for (uint32_t i = 0; i < x->low; i += wide) {
+            ir_id a =
+                ir_load(b, matrix, ir_add(b, at, tile_add(k, tile_mul(k, own, x->low), i)), 4);
+            a = ir_cast(b, IR_F32, a);
+            sum = i ? ir_fma(b, a, row[i / wide], sum) : ir_mul(b, a, row[0]);
+        }
+        sum = tile_sum_vector(k, sum);
+        for (uint32_t mask = 1; mask < LOW_LANES; mask *= 2)
+            sum = ir_add(b, sum, ir_subgroup_shuffle_xor(b, sum, mask));
+        if (begin + step > length) holds = ir_and(b, holds, ir_lt(b, column, ir_u32(b, length)));
+        ir_if(b, holds);
+        ir_store(b, v->low, column, sum);
+        ir_end(b);
+    }
+}
+
 static void make_tree(tile_vectors *v, uint32_t i) {
     tree_walk *c = &v->walk;
     ir_builder *b = c->k->b;
     const uint32_t last = v->m->length / 4 - 1;
     fours own = {.n = tile_matvec_each(v->m)};
     tree_place(c, vector_of(v, i), 1, false, c->row);
+    const uint32_t low = BUILD_HAS_ADAPTERS && v->m->c.subgroups ? tree_low(&c->t) : TREE_VALUES;
+    if (low < TREE_VALUES) {
+        if (i) ir_barrier(b); /* what the vector before had is read */
+        else v->low = ir_workgroup(b, IR_F32, v->m->length);
+        make_low(v, &c->t.values[low]);
+    }
     for (uint32_t e = 0; e < own.n; e++) {
         const bool whole = (e + 1) * v->m->c.wg <= last + 1;
         ir_id u = tile_matvec_own(v->m, e);
@@ -196,6 +247,9 @@ static void make_tree(tile_vectors *v, uint32_t i) {
         for (uint32_t n = 0; n < c->t.n_value; n++)
             if (c->t.values[n].kind == TREE_INPUT) tree_value_at(c, &own.at[e], n);
     }
+    if (low < TREE_VALUES) ir_barrier(b);
+    for (uint32_t e = 0; low < TREE_VALUES && e < own.n; e++)
+        tree_value_set(c, &own.at[e], low, ir_load(b, v->low, own.at[e].column, 4));
     for (c->level = 0; c->level < c->t.n_level; c->level++) {
         for (uint32_t n = 0; n < c->t.n_stat; n++)
             if (c->t.stats[n].level == c->level)
@@ -284,10 +338,17 @@ static ir_id four_merged(void *user, uint32_t i, uint32_t e, ir_id u) {
     return ir_div(b, sum, ir_splat(b, ir_max(b, total, ir_f32(b, FUSED_TOTAL_MIN)), 4));
 }
 
+static ir_id four_kept(void *user, uint32_t i, uint32_t e, ir_id u) {
+    tile_vectors *v = user;
+    return v->values[e] = (v->kind == VECTORS_PLAIN ? four_plain : four_merged)(user, i, e, u);
+}
+
 /* Vector i of the workgroup, where fills go. */
 static void make_one(tile_vectors *v, uint32_t i) {
     tile_matvec *m = v->m;
-    if (v->kind == VECTORS_PLAIN) {
+    if (BUILD_HAS_ADAPTERS && v->keeps && v->kind != VECTORS_TREE) {
+        tile_matvec_fill_vector(m, i, true, four_kept, v);
+    } else if (v->kind == VECTORS_PLAIN) {
         tile_matvec_fill_vector(m, i, false, four_plain, v);
     } else if (v->kind == VECTORS_MERGE) {
         tile_matvec_fill_vector(m, i, false, four_merged, v);
@@ -314,7 +375,7 @@ void tile_vectors_make(tile_vectors *v) {
         m->x_at[i] =
             v->w->handed ? vector_of(v, i) : ir_fma(b, vector_of(v, i), v->x_stride, v->x_offset);
     }
-    if (is_kept) ir_barrier(b);
+    if (is_kept && !(BUILD_HAS_ADAPTERS && v->keeps)) ir_barrier(b);
 }
 
 /* ---- a dispatch of their own ----------------------------------------------------------------- */
@@ -345,6 +406,7 @@ bool vectors_fit_rounded(const lowering *l, const vectors_plan *p) {
            vectors_fit_inside(p) &&
            (p->kind != VECTORS_TREE || (p->rows.k / 4 + c.wg - 1) / c.wg <= VECTORS_OWN_MAX) &&
            (p->kind != VECTORS_MERGE || p->merge->n_split <= APART_PIECES_MAX) &&
+           vectors_shared(p) <= SHARED_MAX &&
            bindings <= (l->caps->storage_max ? l->caps->storage_max : 8) &&
            bindings <= IR_BUFFER_MAX;
 }

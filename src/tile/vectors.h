@@ -36,25 +36,30 @@ bool vectors_fit_inside(const vectors_plan *p);
 bool vectors_fit_separate(const lowering *l, const vectors_plan *p);
 /* Can it leave them rounded, as tile/dots.h wants them? */
 bool vectors_fit_rounded(const lowering *l, const vectors_plan *p);
+/* Numbers that it takes of workgroup memory, on devices with subgroups. */
+uint32_t vectors_shared(const vectors_plan *p);
 /* Numbers read for each element of a vector that is made. */
 uint32_t vectors_reads(const vectors_plan *p);
 
 typedef struct tile_vectors {
     tile_matvec *m;
     const vectors_plan *w;
-    vectors_kind kind; /* as this kernel has it */
-    tree_walk walk;    /* TREE */
-    ir_memory x, stats;
-    ir_id first, n; /* number of the first vector; vectors of the run */
+    vectors_kind kind;       /* as this kernel has it */
+    tree_walk walk;          /* TREE */
+    ir_memory x, stats, low; /* low: a value of low rank, in workgroup memory */
+    ir_id first, n;          /* number of the first vector; vectors of the run */
     ir_id x_offset, x_stride;
-    ir_id values[VECTORS_OWN_MAX]; /* of the vector that is being made: the lane's own fours */
+    /* of the vector that is being made: the lane's own fours, where it is a tree or `keeps` */
+    ir_id values[VECTORS_OWN_MAX];
+    bool keeps;
 } tile_vectors;
 
 /* how many buffers that takes */
 uint32_t tile_vectors_bindings(const lowering *l, const vectors_plan *p);
 /* Binds and names parameters. made: a dispatch before has made them. */
 void tile_vectors_begin(tile_vectors *v, tile_matvec *m, const vectors_plan *p, bool made);
-/* The vectors, into workgroup memory or as m->x_from and m->x_at. */
+/* The vectors, into workgroup memory or as m->x_from and m->x_at. Ends with a barrier in the former
+ * case, unless `keeps`. */
 void tile_vectors_make(tile_vectors *v);
 /* That dispatch. */
 beryl_status tile_vectors_separate(lowering *l, const graph_node *node, const vectors_plan *p,

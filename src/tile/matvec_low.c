@@ -1,0 +1,234 @@
+/* matvec_low.c - see tile/matvec_low.h. */
+#include "tile/matvec_low.h"
+
+enum { LOW_AHEAD_MAX = 16 /* elements of rows of low rank */ };
+
+/* Of p: products, vectors, low. false: there is no form for it, or it is too much for each
+ * workgroup. */
+static bool side_of(const lowering *l, matvec_plan *p) {
+    const graph_products *all = &p->products;
+    matvec_low *low = &p->low;
+    matvec_segment s;
+    lower_matrix x;
+    if (!all->side) return true;
+    if (p->vectors.rows.bound != 1 || p->vectors.handed || !l->caps->subgroups ||
+        l->caps->subgroup_size < FACTORS_SPAN_MIN ||
+        (low->n && graph_base_of(l->g, low->x) != all->side) ||
+        !matvec_segment_of(l, all->side_w, p->vectors.rows.k, &s) ||
+        (low->n && s.type != low->type) || base_type_is_quantised(s.type) ||
+        lower_stored(l, all->side_w)->n_shard != 1 || s.rows % FACTORS_STEP ||
+        s.rows > FACTORS_ROWS_MAX || (all->side_stored && low->n) ||
+        !lower_matrix_of(graph_tensor_at(l->g, all->factors), &x) || x.k != s.rows || x.offset)
+        return false;
+    if (!all->side_stored &&
+        (uint64_t)s.rows * p->vectors.rows.k * base_type_block_bytes(s.type) > FACTORS_BYTES_MAX)
+        return false;
+    for (uint32_t i = 0; i < all->n; i++)
+        if (low->of[i].r % FACTORS_STEP || low->of[i].offset % FACTORS_STEP) return false;
+    low->type = s.type;
+    low->x = all->side;
+    low->made = s.rows;
+    low->first = s.first;
+    low->stored = all->side_stored;
+    low->factors = all->factors;
+    low->w[low->n++] = all->side_w;
+    return true;
+}
+
+/* Of p: products, vectors.rows, s. false: it is not in one buffer, or of types that are packed. */
+bool matvec_low_of(const lowering *l, matvec_plan *p) {
+    const graph_products *all = &p->products;
+    matvec_low *low = &p->low;
+    *low = (matvec_low){.is = all->side != 0};
+    for (uint32_t i = 0; i < all->n; i++) {
+        matvec_segment s;
+        lower_matrix x;
+        if (!all->low[i]) continue;
+        const uint32_t r = graph_tensor_at(l->g, all->low_w[i])->dim[1].size;
+        if (!matvec_segment_of(l, all->low_w[i], r, &s) || s.rows != p->s[i].rows ||
+            base_type_is_quantised(s.type) || lower_stored(l, all->low_w[i])->n_shard != 1 ||
+            !lower_matrix_of(graph_tensor_at(l->g, all->low[i]), &x) || x.k != r ||
+            x.n.factor != p->vectors.rows.n.factor || x.n.extent != p->vectors.rows.n.extent)
+            return false;
+        if (low->n && (s.type != low->type || x.stride != low->stride ||
+                       graph_base_of(l->g, all->low[i]) != graph_base_of(l->g, low->x)))
+            return false;
+        low->is = true;
+        low->type = s.type;
+        low->stride = x.stride;
+        low->x = all->low[i];
+        low->of[i].r = r;
+        low->of[i].first = s.first;
+        low->of[i].offset = x.offset;
+        low->of[i].w = low->n;
+        low->w[low->n++] = all->low_w[i];
+    }
+    return !low->is || (side_of(l, p) && lower_weights_fit(l, low->w, low->n));
+}
+
+uint32_t matvec_low_bindings(const matvec_plan *p) {
+    return p->low.is ? 2 + p->low.stored : 0;
+}
+
+bool matvec_low_adds(const matvec_plan *p) {
+    return p->low.is && !p->low.stored;
+}
+
+/* Elements of B that a lane has of each row, where all are loaded at once; 0: too many. */
+static uint32_t low_ahead(const matvec_plan *p) {
+    uint32_t most = 0;
+    for (uint32_t i = 0; i < p->products.n; i++)
+        if (p->low.of[i].r > most) most = p->low.of[i].r;
+    const uint32_t each = (most + p->c.lanes - 1) / p->c.lanes;
+    return each * p->c.rows * p->per <= LOW_AHEAD_MAX ? each : 0;
+}
+
+void matvec_low_bind(matvec_making *k) {
+    static const char *const starts[] = {"low_a", "low_b", "low_c"};
+    static const char *const rows[] = {"low_first", "low_first_b", "low_first_c"};
+    static const char *const places[] = {"low_offset", "low_offset_b", "low_offset_c"};
+    const matvec_low *low = &k->p->low;
+    tile_kernel *ir = &k->m.k;
+    uint32_t words[FUSED_SEGMENT_MAX + 1] = {0};
+    if (!low->is) return;
+    if (matvec_low_adds(k->p) && low_ahead(k->p))
+        k->low_values = ir_register(ir->b, IR_F32, low_ahead(k->p) * k->p->c.rows * k->p->per);
+    const ir_type type = tile_weight_element(low->type);
+    ir_memory from = tile_weights(ir, "low_weights", low->w, low->n, type, words);
+    tile_weight_made(&k->low_w, ir, low->type, 1, from);
+    if (low->made) {
+        tile_factors *f = &k->factors;
+        *f = (tile_factors){.m = &k->m,
+                            .rows = low->made,
+                            .step = low->stored ? FACTORS_APART : FACTORS_STEP,
+                            .stored = low->stored};
+        tile_weight_made(&f->a, ir, low->type, k->p->vectors.rows.k, from);
+        f->a.start = tile_u32(ir, "low_made",
+                              words[low->n - 1] * 4 / matvec_element_bytes(low->type) +
+                                  low->first * k->p->vectors.rows.k);
+        f->scales = tile_read(ir, "factors", low->factors);
+        lower_bytes(ir->l,
+                    (uint64_t)low->made * k->p->vectors.rows.k * matvec_element_bytes(low->type));
+        if (low->stored) f->made = tile_write(ir, "low", low->x);
+        tile_factors_open(f);
+        k->low = f->made;
+    } else {
+        k->low = tile_read(ir, "low", low->x);
+    }
+    for (uint32_t i = 0; i < k->p->products.n; i++) {
+        const uint32_t start = words[low->of[i].w] * 4 / matvec_element_bytes(low->type);
+        k->low_start[i] = tile_u32(ir, starts[i], start);
+        k->low_row[i] = tile_u32(ir, rows[i], low->of[i].first);
+        k->low_at[i] = tile_u32(ir, places[i], low->of[i].offset);
+        k->low_r[i] = ir_u32(ir->b, low->of[i].r);
+        if (low->of[i].r)
+            lower_bytes(ir->l,
+                        (uint64_t)k->p->s[i].rows * low->of[i].r * matvec_element_bytes(low->type));
+    }
+}
+
+typedef struct low_rows { /* of product j of the tile's */
+    tile_weight w;
+    ir_id r, row, at;
+} low_rows;
+
+static low_rows low_rows_of(matvec_making *k, uint32_t kind, ir_id tile, uint32_t j) {
+    const bool pair = k->p->per == 2;
+    low_rows l = {.w = k->low_w,
+                  .r = pair ? k->low_r[j] : matvec_chosen(k, kind, tile, k->low_r, 1),
+                  .row = pair ? k->low_row[j] : matvec_chosen(k, kind, tile, k->low_row, 1),
+                  .at = pair ? k->low_at[j] : matvec_chosen(k, kind, tile, k->low_at, 1)};
+    l.w.row = l.r;
+    l.w.start = pair ? k->low_start[j] : matvec_chosen(k, kind, tile, k->low_start, 1);
+    return l;
+}
+
+/* What will be multiplied for the tile, asked for before anything is waited for. */
+void matvec_low_fetch(matvec_making *k, uint32_t kind, ir_id tile, const matvec_tile *t) {
+    ir_builder *b = k->m.k.b;
+    matvec_plan *p = k->p;
+    const uint32_t each = matvec_low_adds(p) ? low_ahead(p) : 0;
+    for (uint32_t j = 0; each && j < p->per; j++) {
+        const low_rows l = low_rows_of(k, kind, tile, j);
+        for (uint32_t s = 0; s < each; s++) {
+            ir_id i = tile_add(&k->m.k, k->m.lane, s * p->c.lanes);
+            i = ir_select(b, ir_lt(b, i, l.r), i, ir_u32(b, 0));
+            for (uint32_t n = 0; n < p->c.rows; n++)
+                ir_store(b, k->low_values, ir_u32(b, (n * p->per + j) * each + s),
+                         tile_element_load(&l.w, ir_add(b, t->row[n], l.row), i));
+        }
+    }
+}
+
+/* Element i of the rows times that of the vectors; s: where it was loaded ahead. */
+static void add_element(matvec_making *k, const matvec_tile *t, uint32_t j, const low_rows *l,
+                        ir_id i, uint32_t s, uint32_t each) {
+    tile_kernel *ir = &k->m.k;
+    ir_builder *b = ir->b;
+    matvec_plan *p = k->p;
+    ir_id x[TILE_SUMS_MAX], last = ir_sub(b, k->v.n, ir_u32(b, 1));
+    for (uint32_t v = 0; v < p->c.n_x; v++) {
+        ir_id vector = ir_min(b, tile_add(ir, k->v.first, v), last);
+        vector = ir_add(b, tile_mul(ir, vector, p->low.stride), ir_add(b, l->at, i));
+        x[v] = ir_load(b, k->low, vector, 1);
+    }
+    for (uint32_t n = 0; n < p->c.rows; n++) {
+        ir_id value = each ? ir_load(b, k->low_values, ir_u32(b, (n * p->per + j) * each + s), 1)
+                           : tile_element_load(&l->w, ir_add(b, t->row[n], l->row), i);
+        for (uint32_t v = 0; v < p->c.n_x; v++) {
+            ir_id to = ir_u32(b, (n * p->per + j) * p->c.n_x + v);
+            ir_store(b, k->m.sums, to, ir_fma(b, value, x[v], ir_load(b, k->m.sums, to, 1)));
+        }
+    }
+}
+
+/* Of each row of the tile, the lane's part of what is added to its products. */
+void matvec_low_add(matvec_making *k, uint32_t kind, ir_id tile, const matvec_tile *t) {
+    ir_builder *b = k->m.k.b;
+    matvec_plan *p = k->p;
+    const uint32_t each = low_ahead(p), lanes = p->c.lanes;
+    for (uint32_t j = 0; j < p->per; j++) {
+        const low_rows l = low_rows_of(k, kind, tile, j);
+        for (uint32_t s = 0; s < each; s++) {
+            ir_id i = tile_add(&k->m.k, k->m.lane, s * lanes);
+            ir_if(b, ir_lt(b, i, l.r));
+            add_element(k, t, j, &l, i, s, each);
+            ir_end(b);
+        }
+        if (each) continue;
+        add_element(k, t, j, &l, ir_loop(b, k->m.lane, l.r, ir_u32(b, lanes)), 0, 0);
+        ir_end(b);
+    }
+}
+
+/* Workgroups that make what products of low rank take later; they stand after the others. */
+uint32_t matvec_low_groups(const matvec_plan *p) {
+    return p->low.stored ? p->low.made / FACTORS_APART : 0;
+}
+
+/* What of the factors the workgroup makes: where it has one tile, what that takes. Some are
+ * loaded, before the vector is there. */
+void matvec_low_begin(matvec_making *k, bool again) {
+    ir_builder *b = k->m.k.b;
+    matvec_plan *p = k->p;
+    tile_factors *f = &k->factors;
+    uint32_t least = p->low.made;
+    f->begin = ir_u32(b, 0);
+    f->end = ir_u32(b, p->low.made);
+    if (p->low.stored) {
+        ir_id group = ir_group(b, 0), first = ir_u32(b, k->groups), is = ir_ge(b, group, first),
+              begin = tile_mul(&k->m.k, ir_sub(b, group, first), FACTORS_APART);
+        f->begin = ir_select(b, is, begin, f->begin);
+        f->end = ir_select(b, is, tile_add(&k->m.k, begin, FACTORS_APART), f->begin);
+        return;
+    }
+    for (uint32_t i = 0; p->per == 1 && !again && i < p->n; i++) {
+        ir_id is = ir_ge(b, ir_group(b, 0), ir_u32(b, k->begin[i])),
+              begin = p->low.of[i].r ? k->low_at[i] : ir_u32(b, 0),
+              end = p->low.of[i].r ? ir_add(b, begin, k->low_r[i]) : begin;
+        if (p->low.of[i].r < least) least = p->low.of[i].r;
+        f->begin = i ? ir_select(b, is, begin, f->begin) : begin;
+        f->end = i ? ir_select(b, is, end, f->end) : end;
+    }
+    tile_factors_fetch(f, least);
+}
