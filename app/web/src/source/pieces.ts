@@ -10,11 +10,14 @@ import { release } from "../release.js";
 
 /** Bytes that are read at once at most. */
 const MOST = 1 << 20;
+/** Milliseconds that a read may wait for as many bytes as it can take. */
+const WAIT = 8;
 
 /** A stream's reader. Bytes that it gives hold until the next read where `lends`. */
 export class Pieces {
     readonly lends: boolean;
     #room = new Uint8Array(0); // detached while a read has it
+    #least = 1; // bytes that a read waits for, where the host can: the fewer reads, the less work; what comes slowly is told of as it comes
     readonly #own: ReadableStreamBYOBReader | null = null;
     readonly #given: ReadableStreamDefaultReader<Uint8Array> | null = null;
 
@@ -35,9 +38,11 @@ export class Pieces {
         }
         const size = Math.max(Math.min(most, MOST), 1);
         if (this.#room.length < size) this.#room = new Uint8Array(size);
-        const { value, done } = await this.#own!.read(this.#room.subarray(0, size));
+        const began = performance.now(), least = { min: Math.min(this.#least, size) };
+        const { value } = await this.#own!.read(this.#room.subarray(0, size), least);
+        this.#least = performance.now() - began < WAIT ? 2 * least.min : 1;
         if (value) this.#room = new Uint8Array(value.buffer);
-        return done || !value || value.length === 0 ? null : value;
+        return value?.length ? value : null;
     }
 
     /** Ends it; what was lent is given back. */
