@@ -129,16 +129,27 @@ static void make_numbers(trial *t, const trial_input *in, const graph_tensor *x,
     }
 }
 
-static void set_inputs(trial *t) {
-    for (uint32_t i = 0; i < t->n_input; i++) {
+/* A plan's bound may be a hundred times as many rows as the run has. */
+static beryl_status set_inputs(trial *t, beryl_error *error) {
+    beryl_status status = BERYL_OK;
+    for (uint32_t i = 0; status == BERYL_OK && i < t->n_input; i++) {
         const trial_input *in = &t->inputs[i];
         const graph_tensor *x = graph_tensor_at(t->desc.g, in->v);
-        void *right = graph_exec_input(t->sides[RIGHT].exec, in->v),
-             *left = graph_exec_input(t->sides[LEFT].exec, in->v);
+        void *right = graph_exec_input(t->sides[RIGHT].exec, in->v);
+        device_buffer left;
+        uint64_t at;
         if (!right) continue;
         make_numbers(t, in, x, right);
-        if (left) memcpy(left, right, (size_t)count_of(t, x) * base_type_block_bytes(x->type));
+        if (!graph_exec_place(t->sides[LEFT].exec, in->v, &left, &at)) continue;
+        const size_t bytes = (size_t)count_of(t, x) * base_type_block_bytes(x->type),
+                     words = bytes / 4 * 4;
+        uint32_t last = 0;
+        memcpy(&last, (char *)right + words, bytes - words);
+        if (words) status = device_write(t->e->device, left, at, right, words, error);
+        if (status == BERYL_OK && bytes > words)
+            status = device_write(t->e->device, left, at + words, &last, sizeof last, error);
     }
+    return status;
 }
 
 /* States other than caches; caches begin empty or are filled. */
@@ -260,12 +271,15 @@ static void piece_add(trial *t, trial_piece piece) {
     if (t->n_piece < PIECE_MAX && piece.size) t->pieces[t->n_piece++] = piece;
 }
 
-/* Rows [at, at + n) of a slot of a cache, as they lie on a device. */
-static void cache_pieces(trial *t, uint32_t index, uint64_t slot, uint64_t at, uint64_t n) {
+/* Rows of a slot of a cache from position `at` on, as they lie on a device. */
+static void cache_pieces(trial *t, uint32_t index, uint64_t slot, uint32_t at, uint32_t n_row) {
     const trial_used *u = &t->used[index];
+    at %= u->dim[1];
+    const uint32_t left = u->dim[1] - at, whole = n_row < left ? n_row : left;
+    if (n_row > whole) cache_pieces(t, index, slot, 0, n_row - whole);
     const uint64_t heads = u->dim[2], d = u->dim[3], all = (uint64_t)u->dim[0] * u->dim[1] * heads,
-                   there = (slot * u->dim[1] + at) * heads, here = (slot * u->rows + at) * heads;
-    n *= heads;
+                   there = (slot * u->dim[1] + at) * heads, here = (slot * u->rows + at) * heads,
+                   n = whole * heads;
     if (u->type != TYPE_Q8_0) {
         const uint64_t bytes = base_type_row_bytes(u->type, d);
         piece_add(t, (trial_piece){index, false, there * bytes, n * bytes, here, n});
@@ -291,12 +305,8 @@ static void list_pieces(trial *t) {
             piece_add(t, (trial_piece){i, false, 0, bytes, 0, 0});
             continue;
         }
-        const uint32_t at = t->first % u->dim[1],
-                       whole = u->dim[1] - at < t->n ? u->dim[1] - at : t->n;
-        for (uint32_t k = 0; t->desc.decode && k < t->n; k++) cache_pieces(t, i, k, at, 1);
-        if (t->desc.decode) continue;
-        cache_pieces(t, i, t->slot, at, whole);
-        cache_pieces(t, i, t->slot, 0, t->n - whole);
+        if (!t->desc.decode) cache_pieces(t, i, t->slot, t->first, t->n);
+        for (uint32_t k = 0; t->desc.decode && k < t->n; k++) cache_pieces(t, i, k, t->first, 1);
     }
 }
 
@@ -328,15 +338,10 @@ static beryl_status fill_write(trial *t, beryl_error *error) {
     for (uint32_t i = 0; i < t->n_used && t->fill_total; i++) {
         const trial_used *u = &t->used[i];
         if (!u->is_cache) continue;
-        const uint64_t n_row = u->dim[1], slots = t->desc.decode ? t->n : 1;
-        uint64_t n = t->fill_total / slots, from = t->fill_from % n_row;
-        if (n > n_row) n = n_row, from = 0;
-        const uint64_t whole = n_row - from < n ? n_row - from : n;
-        for (uint64_t k = 0; k < slots; k++) {
-            const uint64_t slot = t->desc.decode ? k : t->slot;
-            cache_pieces(t, i, slot, from, whole);
-            cache_pieces(t, i, slot, 0, n - whole);
-        }
+        const uint32_t slots = t->desc.decode ? t->n : 1, all = t->fill_total / slots,
+                       n = all < u->dim[1] ? all : u->dim[1];
+        for (uint32_t k = 0; k < slots; k++)
+            cache_pieces(t, i, t->desc.decode ? k : t->slot, t->fill_from, n);
     }
     for (uint32_t i = 0; status == BERYL_OK && i < t->n_piece; i++)
         status = piece_write(t, &t->pieces[i], error);
@@ -371,20 +376,17 @@ static void compare_piece(trial *t, const trial_piece *p, const unsigned char *g
         return;
     }
     uint64_t wrong = 0;
-    for (uint64_t at = 0; at + 4 <= p->size && u->type != TYPE_F16; at += 4) {
-        uint32_t a, b;
+    const uint32_t size = base_type_block_bytes(u->type);
+    const bool is_float = u->type == TYPE_F32 || u->type == TYPE_F16;
+    for (uint64_t at = 0; at + size <= p->size; at += size) {
         float x, y;
-        memcpy(&a, got + at, 4), memcpy(&b, host + at, 4);
-        memcpy(&x, &a, 4), memcpy(&y, &b, 4);
-        wrong += a != b;
-        if (u->type == TYPE_F32) sums_add(&s, (double)x, (double)y);
+        wrong += memcmp(got + at, host + at, size) != 0;
+        if (!is_float) continue;
+        base_dequantise(u->type, got + at, &x, 1);
+        base_dequantise(u->type, host + at, &y, 1);
+        sums_add(&s, (double)x, (double)y);
     }
-    for (uint64_t at = 0; at + 2 <= p->size && u->type == TYPE_F16; at += 2) {
-        uint16_t a, b;
-        memcpy(&a, got + at, 2), memcpy(&b, host + at, 2);
-        sums_add(&s, (double)base_f16_to_f32(a), (double)base_f16_to_f32(b));
-    }
-    note(t, u->type == TYPE_I32 ? (double)wrong / (double)(p->size / 4) : sums_error(&s));
+    note(t, is_float ? sums_error(&s) : (double)wrong * size / (double)p->size);
 }
 
 /* The next piece: read with whole words around it. */
@@ -429,7 +431,9 @@ static beryl_status stage_run(trial *t, beryl_error *error) {
     case TRIAL_FILL:
         while (status == BERYL_OK && t->fill_at < t->fill_total) status = fill_step(t, error);
         return status == BERYL_OK ? fill_write(t, error) : status;
-    case TRIAL_REFERENCE: set_inputs(t); return submit(t, &t->sides[RIGHT], error);
+    case TRIAL_REFERENCE:
+        status = set_inputs(t, error);
+        return status == BERYL_OK ? submit(t, &t->sides[RIGHT], error) : status;
     case TRIAL_SUBMIT: return submit(t, l, error);
     case TRIAL_WAIT:
         status = device_poll(t->e->device, &done, error);

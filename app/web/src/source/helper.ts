@@ -39,17 +39,16 @@ interface SourceCalls {
 
 interface WriterCalls {
     hello: Call<null, null>;
-    /** Gives the bytes back; tells of what hindered it before. Without a folder it is the last one. */
-    write: Call<{ folder: FileSystemDirectoryHandle | null; name: string; data: Uint8Array }, Uint8Array, { name: string; message: string }>;
+    /** Gives the bytes back; tells of what hindered it before. */
+    write: Call<{ folder: FileSystemDirectoryHandle; name: string; data: Uint8Array }, Uint8Array, { name: string; message: string }>;
 }
 
 /** Answers the writer's calls, in its worker. */
 export function serveWriter(port: Port): void {
-    let last: FileSystemDirectoryHandle;
     serve<WriterCalls>(port, {
         hello: () => Promise.resolve(null),
         write: async ({ folder, name, data }, { emit }) => {
-            await writePiece(last = folder ?? last, name, data).catch((thrown: Error) => emit({ name: thrown.name, message: thrown.message }));
+            await writePiece(folder, name, data).catch((thrown: Error) => emit({ name: thrown.name, message: thrown.message }));
             return data;
         },
     });
@@ -57,7 +56,7 @@ export function serveWriter(port: Port): void {
 
 /* Starts its worker with the first piece. Where none starts, pieces are written here. */
 function openWriter(): PieceWriter {
-    let starting: Promise<Caller<WriterCalls> | null> | null = null, last: FileSystemDirectoryHandle | null = null;
+    let starting: Promise<Caller<WriterCalls> | null> | null = null;
     return async (folder, name, data) => {
         let failure: DOMException | null = null;
         const caller = await (starting ??= launch<WriterCalls>(WRITER).catch(() => null));
@@ -65,9 +64,7 @@ function openWriter(): PieceWriter {
             await writePiece(folder, name, data).catch((thrown: DOMException) => { failure = thrown; });
             return { bytes: data, failure };
         }
-        const known = folder === last;
-        last = folder;
-        const bytes = await caller.call("write", { folder: known ? null : folder, name, data }, {
+        const bytes = await caller.call("write", { folder, name, data }, {
             transfer: [data.buffer], onEvent: (told) => { failure = new DOMException(told.message, told.name); },
         });
         return { bytes, failure };

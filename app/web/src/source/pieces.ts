@@ -10,14 +10,11 @@ import { release } from "../release.js";
 
 /** Bytes that are read at once at most. */
 const MOST = 1 << 20;
-/** Milliseconds that a read may wait for as many bytes as it can take. */
-const WAIT = 8;
 
 /** A stream's reader. Bytes that it gives hold until the next read where `lends`. */
 export class Pieces {
     readonly lends: boolean;
     #room = new Uint8Array(0); // detached while a read has it
-    #least = 1; // bytes that a read waits for, where the host can: the fewer reads, the less work; what comes slowly is told of as it comes
     readonly #own: ReadableStreamBYOBReader | null = null;
     readonly #given: ReadableStreamDefaultReader<Uint8Array> | null = null;
 
@@ -38,11 +35,9 @@ export class Pieces {
         }
         const size = Math.max(Math.min(most, MOST), 1);
         if (this.#room.length < size) this.#room = new Uint8Array(size);
-        const began = performance.now(), least = { min: Math.min(this.#least, size) };
-        const { value } = await this.#own!.read(this.#room.subarray(0, size), least);
-        this.#least = performance.now() - began < WAIT ? 2 * least.min : 1;
+        const { value, done } = await this.#own!.read(this.#room.subarray(0, size));
         if (value) this.#room = new Uint8Array(value.buffer);
-        return value?.length ? value : null;
+        return done || !value || value.length === 0 ? null : value;
     }
 
     /** Ends it; what was lent is given back. */

@@ -139,8 +139,6 @@ async function readNote(folder: FileSystemDirectoryHandle): Promise<Note | null>
 export class Store {
     readonly key: string;
     note: Note;
-    /** Nobody else writes, since all was looked at last. */
-    alone = false;
     readonly #host: StorageHost;
     readonly #there = new Set<number>();
     readonly #open = new Map<number, Promise<SyncHandle | null>>(); // oldest first
@@ -199,7 +197,7 @@ export class Store {
 
     /** Looks on the disk whether another tab has brought piece i meanwhile. */
     async lookFor(i: number): Promise<boolean> {
-        if (this.alone || this.#there.has(i)) return this.#there.has(i);
+        if (this.#there.has(i)) return true;
         try {
             const folder = this.#folder ?? await this.#adopt();
             const file = await (await folder?.getFileHandle(pieceName(i)))?.getFile();

@@ -494,17 +494,13 @@ class UrlSource implements StoredSource {
         if (key === undefined || this.#ending.signal.aborted) return false;
         return await new Promise<boolean>((answer) => {
             withLock(host, key, wait, async () => {
-                const { store } = this;
-                await store?.look();
                 const left = new Promise<void>((leave) => {
                     this.#leave = () => {
                         this.#mine = false;
-                        if (store) store.alone = false;
                         leave();
                     };
                 });
                 this.#mine = true;
-                if (store && host.locks) store.alone = true;
                 answer(true);
                 if (host.locks) await left;
             }, this.#ending.signal).catch(() => false).finally(() => answer(false));
