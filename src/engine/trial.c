@@ -358,8 +358,7 @@ static void choose_sizes(trial *t) {
         t->slot = t->desc.decode ? 0 : u->dim[0] - 1;
     }
     t->first = 5;
-    if (n_row && n_row <= RING_MAX && !attends)
-        t->first = n_row - 1; /* the second row begins the ring anew */
+    if (n_row && !attends) t->first = n_row - 1; /* the second row begins the ring anew */
     if (!attends) return;
     t->first = least(window ? window + 40 : t->limits.reach, t->limits.reach);
     if (window && window + t->n < n_row && n_row <= RING_MAX && t->limits.reach >= window) {
@@ -429,15 +428,6 @@ static void cut_weights(trial *t) {
     }
 }
 
-/* Where the run does not begin a cache anew, nothing lies behind it. */
-static void cut_caches(trial *t) {
-    for (uint32_t i = 0; i < t->n_used; i++) {
-        trial_used *u = &t->used[i];
-        if (!u->is_cache) continue;
-        u->rows = has_view(t, u->base) ? u->dim[1] : least(u->dim[1], t->first + t->n);
-    }
-}
-
 double trial_work(const trial_desc *d, const trial_limits *limits) {
     const graph_node *run[RUN_MAX], *list[LIST_MAX];
     const uint32_t n_run = run_of(d, run), n = list_of(d, list);
@@ -491,7 +481,6 @@ static void move_stored(const trial *t, graph *g, bool reference) {
         for (uint32_t i = 0; same && i < u->rank; i++) same = x->dim[i].size == from->dim[i];
         if (!same) continue;
         for (uint32_t i = 0; i < u->rank; i++) x->dim[i].size = u->dim[i];
-        if (u->is_cache && reference) x->dim[1].size = u->rows;
         set_strides(x);
     }
 }
@@ -634,11 +623,8 @@ static beryl_status make_store(trial *t, bool reference, beryl_error *error) {
     }
     for (uint32_t i = 0; status == BERYL_OK && i < t->n_used; i++) {
         trial_used *u = &t->used[i];
-        uint32_t dim[STORE_RANK_MAX];
         if (!u->is_state) continue;
-        memcpy(dim, u->dim, sizeof dim);
-        if (u->is_cache && reference) dim[1] = u->rows;
-        u->at = store_add_state(s, "trial", u->type, u->rank, dim, 1);
+        u->at = store_add_state(s, "trial", u->type, u->rank, u->dim, 1);
         if (u->at == UINT32_MAX) status = no_memory(error);
     }
     for (uint32_t i = 0; reference && status == BERYL_OK && i < t->n_used; i++) {
@@ -724,7 +710,6 @@ beryl_status trial_open(beryl_engine *e, const trial_desc *desc, const trial_lim
     if (status == BERYL_OK) {
         choose_sizes(t);
         cut_weights(t);
-        cut_caches(t);
         status = make_blob(t, error);
     }
     if (status == BERYL_OK) status = make_side(t, false, error);

@@ -129,7 +129,8 @@ static void make_numbers(trial *t, const trial_input *in, const graph_tensor *x,
     }
 }
 
-/* A plan's bound may be a hundred times as many rows as the run has. */
+/* A plan's bound may be a hundred times as many rows as the run has, so only the reference's
+ * inputs have memory here. */
 static beryl_status set_inputs(trial *t, beryl_error *error) {
     beryl_status status = BERYL_OK;
     for (uint32_t i = 0; status == BERYL_OK && i < t->n_input; i++) {
@@ -140,14 +141,9 @@ static beryl_status set_inputs(trial *t, beryl_error *error) {
         uint64_t at;
         if (!right) continue;
         make_numbers(t, in, x, right);
-        if (!graph_exec_place(t->sides[LEFT].exec, in->v, &left, &at)) continue;
-        const size_t bytes = (size_t)count_of(t, x) * base_type_block_bytes(x->type),
-                     words = bytes / 4 * 4;
-        uint32_t last = 0;
-        memcpy(&last, (char *)right + words, bytes - words);
-        if (words) status = device_write(t->e->device, left, at, right, words, error);
-        if (status == BERYL_OK && bytes > words)
-            status = device_write(t->e->device, left, at + words, &last, sizeof last, error);
+        const size_t bytes = (size_t)count_of(t, x) * base_type_block_bytes(x->type);
+        if (graph_exec_place(t->sides[LEFT].exec, in->v, &left, &at))
+            status = device_write(t->e->device, left, at, right, (bytes + 3) / 4 * 4, error);
     }
     return status;
 }
@@ -271,29 +267,17 @@ static void piece_add(trial *t, trial_piece piece) {
     if (t->n_piece < PIECE_MAX && piece.size) t->pieces[t->n_piece++] = piece;
 }
 
-/* Rows of a slot of a cache from position `at` on, as they lie on a device. */
-static void cache_pieces(trial *t, uint32_t index, uint64_t slot, uint32_t at, uint32_t n_row) {
+/* Rows [first, first + n) (of heads) of a cache as they lie on a device. */
+static void cache_pieces(trial *t, uint32_t index, uint64_t first, uint64_t n) {
     const trial_used *u = &t->used[index];
-    at %= u->dim[1];
-    const uint32_t left = u->dim[1] - at, whole = n_row < left ? n_row : left;
-    if (n_row > whole) cache_pieces(t, index, slot, 0, n_row - whole);
-    const uint64_t heads = u->dim[2], d = u->dim[3], all = (uint64_t)u->dim[0] * u->dim[1] * heads,
-                   there = (slot * u->dim[1] + at) * heads, here = (slot * u->rows + at) * heads,
-                   n = whole * heads;
+    const uint64_t d = u->dim[3], all = (uint64_t)u->dim[0] * u->dim[1] * u->dim[2] * d;
     if (u->type != TYPE_Q8_0) {
         const uint64_t bytes = base_type_row_bytes(u->type, d);
-        piece_add(t, (trial_piece){index, false, there * bytes, n * bytes, here, n});
+        piece_add(t, (trial_piece){index, false, first * bytes, n * bytes, first, n});
         return;
     }
-    piece_add(t, (trial_piece){index, false, there * d, n * d, here, n});
-    piece_add(t, (trial_piece){index, true, all * d + there * d / 16, n * d / 16, here, n});
-}
-
-/* Where the reference side has the bytes of a piece, if it has them as they are. */
-static const unsigned char *piece_host(const trial *t, const trial_piece *p) {
-    const trial_used *u = &t->used[p->used];
-    const unsigned char *host = t->sides[RIGHT].store.tensors.data[u->at].host;
-    return host + (u->is_cache ? p->first * base_type_row_bytes(u->type, u->dim[3]) : 0);
+    piece_add(t, (trial_piece){index, false, first * d, n * d, first, n});
+    piece_add(t, (trial_piece){index, true, all + first * d / 16, n * d / 16, first, n});
 }
 
 static void list_pieces(trial *t) {
@@ -305,28 +289,35 @@ static void list_pieces(trial *t) {
             piece_add(t, (trial_piece){i, false, 0, bytes, 0, 0});
             continue;
         }
-        if (!t->desc.decode) cache_pieces(t, i, t->slot, t->first, t->n);
-        for (uint32_t k = 0; t->desc.decode && k < t->n; k++) cache_pieces(t, i, k, t->first, 1);
+        const uint64_t heads = u->dim[2];
+        for (uint32_t k = 0; t->desc.decode && k < t->n; k++)
+            cache_pieces(t, i, ((uint64_t)k * u->dim[1] + t->first % u->dim[1]) * heads, heads);
+        if (t->desc.decode) continue;
+        const uint32_t at = t->first % u->dim[1],
+                       whole = u->dim[1] - at < t->n ? u->dim[1] - at : t->n;
+        cache_pieces(t, i, ((uint64_t)t->slot * u->dim[1] + at) * heads, whole * heads);
+        cache_pieces(t, i, (uint64_t)t->slot * u->dim[1] * heads, (t->n - whole) * heads);
     }
 }
 
 /* Writes a piece of the reference side's cache to the device, with whole words around it. */
 static beryl_status piece_write(trial *t, const trial_piece *p, beryl_error *error) {
-    const unsigned char *host = piece_host(t, p);
-    const bool q8 = t->used[p->used].type == TYPE_Q8_0;
+    const trial_used *u = &t->used[p->used];
+    const unsigned char *host = t->sides[RIGHT].store.tensors.data[u->at].host;
     const uint64_t end = (p->offset + p->size + 3) / 4 * 4;
+    /* Q8_0: bytes of the quants */
+    const uint64_t planes = (uint64_t)u->dim[0] * u->dim[1] * u->dim[2] * u->dim[3];
     unsigned char room[16 << 10];
     beryl_status status = BERYL_OK;
     for (uint64_t at = p->offset / 4 * 4; status == BERYL_OK && at < end;) {
         const size_t n = end - at < sizeof room ? (size_t)(end - at) : sizeof room;
-        for (size_t i = 0; i < n; i++) {
-            const uint64_t byte = at + i - p->offset;
-            room[i] = byte >= p->size ? 0
-                      : !q8           ? host[byte]
-                      : p->scales     ? host[byte / 2 * 34 + byte % 2]
-                                      : host[byte / 32 * 34 + 2 + byte % 32];
+        for (size_t i = 0; u->type == TYPE_Q8_0 && i < n; i++) {
+            const uint64_t byte = at + i, in_scales = byte - planes;
+            room[i] = byte < planes ? host[byte / 32 * 34 + 2 + byte % 32]
+                                    : host[in_scales / 2 * 34 + in_scales % 2];
         }
-        status = store_state_write(&t->sides[LEFT].store, t->used[p->used].at, at, room, n, error);
+        status = store_state_write(&t->sides[LEFT].store, u->at, at,
+                                   u->type == TYPE_Q8_0 ? room : host + at, n, error);
         at += n;
     }
     return status;
@@ -338,10 +329,15 @@ static beryl_status fill_write(trial *t, beryl_error *error) {
     for (uint32_t i = 0; i < t->n_used && t->fill_total; i++) {
         const trial_used *u = &t->used[i];
         if (!u->is_cache) continue;
-        const uint32_t slots = t->desc.decode ? t->n : 1, all = t->fill_total / slots,
-                       n = all < u->dim[1] ? all : u->dim[1];
-        for (uint32_t k = 0; k < slots; k++)
-            cache_pieces(t, i, t->desc.decode ? k : t->slot, t->fill_from, n);
+        const uint64_t heads = u->dim[2], n_row = u->dim[1], slots = t->desc.decode ? t->n : 1;
+        uint64_t n = t->fill_total / slots, from = t->fill_from % n_row;
+        if (n > n_row) n = n_row, from = 0;
+        const uint64_t whole = n_row - from < n ? n_row - from : n;
+        for (uint64_t k = 0; k < slots; k++) {
+            const uint64_t slot = t->desc.decode ? k : t->slot;
+            cache_pieces(t, i, (slot * n_row + from) * heads, whole * heads);
+            cache_pieces(t, i, slot * n_row * heads, (n - whole) * heads);
+        }
     }
     for (uint32_t i = 0; status == BERYL_OK && i < t->n_piece; i++)
         status = piece_write(t, &t->pieces[i], error);
@@ -352,9 +348,10 @@ static beryl_status fill_write(trial *t, beryl_error *error) {
 static void compare_q8(const trial_used *u, const trial_piece *p, const unsigned char *host,
                        const unsigned char *got, sums *s) {
     const uint64_t blocks = p->n * u->dim[3] / 32;
+    const unsigned char *from = host + p->first * (u->dim[3] / 32) * 34;
     for (uint64_t b = 0; b < blocks; b++) {
         uint16_t bits, other;
-        memcpy(&bits, host + b * 34, 2);
+        memcpy(&bits, from + b * 34, 2);
         const double d = (double)base_f16_to_f32(bits);
         if (p->scales) {
             memcpy(&other, got + b * 2, 2);
@@ -362,13 +359,13 @@ static void compare_q8(const trial_used *u, const trial_piece *p, const unsigned
         }
         for (uint32_t i = 0; !p->scales && i < 32; i++)
             sums_add(s, (double)(signed char)got[b * 32 + i] * d,
-                     (double)(signed char)host[b * 34 + 2 + i] * d);
+                     (double)(signed char)from[b * 34 + 2 + i] * d);
     }
 }
 
 static void compare_piece(trial *t, const trial_piece *p, const unsigned char *got) {
     const trial_used *u = &t->used[p->used];
-    const unsigned char *host = piece_host(t, p);
+    const unsigned char *host = t->sides[RIGHT].store.tensors.data[u->at].host;
     sums s = {0};
     if (u->type == TYPE_Q8_0) {
         compare_q8(u, p, host, got, &s);
@@ -376,17 +373,20 @@ static void compare_piece(trial *t, const trial_piece *p, const unsigned char *g
         return;
     }
     uint64_t wrong = 0;
-    const uint32_t size = base_type_block_bytes(u->type);
-    const bool is_float = u->type == TYPE_F32 || u->type == TYPE_F16;
-    for (uint64_t at = 0; at + size <= p->size; at += size) {
+    for (uint64_t at = 0; at + 4 <= p->size && u->type != TYPE_F16; at += 4) {
+        uint32_t a, b;
         float x, y;
-        wrong += memcmp(got + at, host + at, size) != 0;
-        if (!is_float) continue;
-        base_dequantise(u->type, got + at, &x, 1);
-        base_dequantise(u->type, host + at, &y, 1);
-        sums_add(&s, (double)x, (double)y);
+        memcpy(&a, got + at, 4), memcpy(&b, host + p->offset + at, 4);
+        memcpy(&x, &a, 4), memcpy(&y, &b, 4);
+        wrong += a != b;
+        if (u->type == TYPE_F32) sums_add(&s, (double)x, (double)y);
     }
-    note(t, is_float ? sums_error(&s) : (double)wrong * size / (double)p->size);
+    for (uint64_t at = 0; at + 2 <= p->size && u->type == TYPE_F16; at += 2) {
+        uint16_t a, b;
+        memcpy(&a, got + at, 2), memcpy(&b, host + p->offset + at, 2);
+        sums_add(&s, (double)base_f16_to_f32(a), (double)base_f16_to_f32(b));
+    }
+    note(t, u->type == TYPE_I32 ? (double)wrong / (double)(p->size / 4) : sums_error(&s));
 }
 
 /* The next piece: read with whole words around it. */

@@ -77,7 +77,7 @@ const USAGE = { MAP_READ: 0x1, COPY_SRC: 0x4, COPY_DST: 0x8, UNIFORM: 0x40, STOR
 const MAP_READ = 0x1, COMPUTE = 0x4;
 /* Where the GPU has nothing to do, so many dispatches of a submit are sent ahead: it begins with them while the others are still
  * taken in. In Chromium a prompt's 420 take 3 ms. */
-const EARLY = 32;
+const EARLY = 64;
 const SPARE_MOST = 8; // buffers for results that are kept
 const LOSS_WAIT = 500; // milliseconds from a failed map to the loss that explains it
 
@@ -571,8 +571,8 @@ export class Gpu {
         }
         pass.dispatchWorkgroups(w[a + 3]!, w[a + 4]!, w[a + 5]!);
         this.counts.dispatches++;
-        if (this.#early && --this.#early === 0) {
-            this.#send();
+        if (this.#early-- === 1) {
+            this.#send(this.#encoder!);
             this.#encoder = this.#device.createCommandEncoder();
         }
     }
@@ -610,22 +610,22 @@ export class Gpu {
     }
 
     /* What has been encoded. */
-    #send(): void {
+    #send(encoder: GPUCommandEncoder): void {
         this.#endPass();
         this.#uploads.flush();
-        this.#device.queue.submit([this.#encoder!.finish()]);
+        this.#device.queue.submit([encoder.finish()]);
         this.#encoder = null;
     }
 
     #end(number: number, state: number, to: number, stampsAt: number): void {
-        this.#endPass();
         const encoder = this.#encoder;
         if (!encoder) return;
+        this.#endPass();
         if (this.#stamps && this.#queries && this.#queryBytes && this.#staging) {
             encoder.resolveQuerySet(this.#queries, 0, this.#stamps, this.#queryBytes, 0);
             encoder.copyBufferToBuffer(this.#queryBytes, 0, this.#staging, stampsAt, 8 * this.#stamps);
         }
-        this.#send();
+        this.#send(encoder);
         this.counts.submits++;
         const ticket: Ticket = { number, done: false }, staging = this.#staging, bytes = this.#results;
         this.#tickets.push(ticket);
