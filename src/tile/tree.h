@@ -146,13 +146,27 @@ typedef struct tree_spot { /* a vector of each tensor */
     ir_id column, at[LOWER_WALK_TENSORS], made[TREE_VALUES]; /* made: IR_NO_ID: not yet */
 } tree_spot;
 
+/* Memory that trees of one kernel share, bound once: trees whose names have a prefix. */
+typedef struct tree_bound {
+    uint32_t of; /* what memory_of says of a tensor */
+    ir_memory memory;
+    uint32_t start; /* element at which the tensor begins there */
+} tree_bound;
+typedef struct tree_shared {
+    uint32_t (*memory_of)(const graph *g, graph_value v);
+    const char *prefix; /* of the names of the tree under way */
+    tree_bound bound[TILE_STORED_MAX + DEVICE_BINDING_MAX];
+    uint32_t n;
+} tree_shared;
+
 /* A tree in a kernel being written. Who writes it sets k, t, w (lower_walk_of the tensors seen)
  * and step; rows: tree_walk_rows does. */
 typedef struct tree_walk {
     tile_kernel *k;
     tree t;
-    bool second; /* a tree of this kernel has its names already */
-    bool words;  /* the first result is bound as words, which the tree does not store */
+    bool second;         /* a tree of this kernel has its names already */
+    bool words;          /* the first result is bound as words, which the tree does not store */
+    tree_shared *shared; /* NULL: its memory is its own, and no result lies where it reads */
     lower_walk w;
     lower_walk along;                 /* a row: its dimensions, the innermost with `step` */
     ir_id along_size[GRAPH_RANK_MAX]; /* where it has several */
