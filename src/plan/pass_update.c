@@ -48,14 +48,20 @@ static bool tree_reads(const graph *g, const body *b, graph_value v) {
     return false;
 }
 
-/* Does the node use what the body makes, or change what it uses? */
-static bool meets(const graph *g, const body *b, const graph_node *node) {
-    const graph_node *tree = &g->nodes.data[b->place];
+/* Does node m, behind the tree, use what the tree makes, change what it reads, or come between an
+ * assignment and the end and use that state? */
+static bool meets(const graph *g, const body *b, uint32_t m) {
+    const graph_node *tree = &g->nodes.data[b->place], *node = &g->nodes.data[m];
     for (uint32_t o = 0; o < b->n_out; o++)
-        if (reads(g, node, tree->out[o]) || (b->to[o] && reads(g, node, b->to[o]))) return true;
-    for (uint32_t o = 0; o < node->n_out; o++)
-        if (root(g, node->out[o])->role == ROLE_STORED && tree_reads(g, b, node->out[o]))
+        if (!b->to[o] ? reads(g, node, tree->out[o])
+                      : m > b->assigned[o] && reads(g, node, b->to[o]))
             return true;
+    for (uint32_t k = 0; k < node->n_out; k++) {
+        if (root(g, node->out[k])->role != ROLE_STORED) continue;
+        if (tree_reads(g, b, node->out[k])) return true;
+        for (uint32_t o = 0; o < b->n_out; o++)
+            if (b->to[o] && is_same_memory(g, b->to[o], node->out[k])) return true;
+    }
     return false;
 }
 
@@ -97,7 +103,7 @@ static bool are_apart(const updates *u) {
     for (uint32_t m = u->bodies[0].place + 1; m < last_of(u); m++) {
         if (g->nodes.data[m].dead || is_among(u, m)) continue;
         for (uint32_t i = 0; i < u->n && u->bodies[i].place < m; i++)
-            if (meets(g, &u->bodies[i], &g->nodes.data[m])) return false;
+            if (meets(g, &u->bodies[i], m)) return false;
     }
     return true;
 }
