@@ -115,7 +115,7 @@ def finish(g, *kept):
 # ---- one layer, forward and backward ---------------------------------------------------------
 
 ROWS, COLUMNS = (64, 256) if SMALL else (8192, 4096)
-LAYERS = {  # in Beryl, in PyTorch, tensors read and written at least, forward and backward
+LAYERS = {  # in Beryl, in PyTorch, tensors read and written at least: the sum of the result times dy, and its gradients
     "softmax": (lambda g, x, y, w, b: g.softmax(x), lambda x, y, w, b: torch.softmax(x, -1), 2 + 3),
     "rms_norm": (lambda g, x, y, w, b: g.rms_norm(x, w, 1e-6), lambda x, y, w, b: F.rms_norm(x, (COLUMNS,), w, 1e-6), 2 + 3),
     "layer_norm": (lambda g, x, y, w, b: g.layer_norm(x, w, b, 1e-6), lambda x, y, w, b: F.layer_norm(x, (COLUMNS,), w, b, 1e-6), 2 + 3),
@@ -136,16 +136,16 @@ def layers():
             g.random = []
             x, y, dy = (some(g, ROWS, COLUMNS) for _ in range(3))
             w, b = (some(g, COLUMNS) for _ in range(2))
-            made = ours(g, x, y, w, b)
-            by = [x, y] if two else [x]
-            d = g.gradient(g.sum(g.mul(made, dy)), by)
-            finish(g, (made, n), *[(v, n) for v in d])
+            loss = g.sum(g.mul(ours(g, x, y, w, b), dy))
+            d = g.gradient(loss, [x, y] if two else [x])
+            g.output(loss)
+            finish(g, *[(v, n) for v in d])
         row.beryl(build)
 
         def make(compile):
             x, y, w, b = tensor(ROWS, COLUMNS, grad=True), tensor(ROWS, COLUMNS, grad=two), tensor(COLUMNS), tensor(COLUMNS)
-            dy, f = tensor(ROWS, COLUMNS), compile(theirs)
-            return lambda: torch.autograd.grad(f(x, y, w, b), [x, y] if two else [x], dy)
+            dy, f = tensor(ROWS, COLUMNS), compile(lambda x, y, w, b, dy: (theirs(x, y, w, b) * dy).sum())
+            return lambda: torch.autograd.grad(f(x, y, w, b, dy), [x, y] if two else [x])
         row.torch(make)
 
 

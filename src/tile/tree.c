@@ -1,5 +1,6 @@
 /* tree.c - see tile/tree.h. */
 #include "tile/tree.h"
+#include "base/build.h"
 #include "tile/maps.h"
 #include "tile/pointwise.h"
 
@@ -526,12 +527,11 @@ static void declare_shared(tree_walk *c) {
                        : first  ? tile_u32(c->k, named(c, offsets[0][i]), first)
                                 : ir_u32(c->k->b, 0);
     }
-    for (uint32_t i = 0; i < c->w.n; i++)
-        c->size[i] = ir_u32(c->k->b, (uint32_t)c->w.size[i].factor);
+    for (uint32_t i = 0; i < c->w.n; i++) c->size[i] = tile_count(c->k, "", c->w.size[i]);
 }
 
 void tree_declare(tree_walk *c) {
-    if (c->shared) {
+    if (BUILD_HAS_TRAINING && c->shared) {
         declare_shared(c);
         return;
     }
@@ -704,7 +704,8 @@ static ir_id element_of(ir_builder *b, base_type type, ir_id x) {
 
 void tree_store(tree_walk *c, tree_spot *s, uint32_t level) {
     /* what is stored may be where another result is read from */
-    for (uint32_t i = 0; c->shared && i < c->t.n_out; i++) tree_value_at(c, s, c->t.out[i]);
+    for (uint32_t i = 0; BUILD_HAS_TRAINING && c->shared && i < c->t.n_out; i++)
+        tree_value_at(c, s, c->t.out[i]);
     for (uint32_t i = 0; i < c->t.n_out; i++)
         if (c->t.values[c->t.out[i]].level == level)
             ir_store(c->k->b, c->memory[i], s->at[i],
