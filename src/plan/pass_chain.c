@@ -219,9 +219,10 @@ static void add_terms(const graph *g, const graph_store *store, const uint8_t *n
 /* From where on a tree that begins there may grow: from its first reader on, however far that is,
  * as where all gradients are clipped before one is used. */
 static uint32_t growth_begins(const graph *g, uint32_t first) {
+    if (!BUILD_HAS_TRAINING) return first + 1;
     const graph_value v = g->nodes.data[first].out[0];
     const uint32_t end = (uint32_t)graph_readers_end(g, v);
-    if (!BUILD_HAS_TRAINING || end <= first + AHEAD_MAX) return first + 1;
+    if (end <= first + AHEAD_MAX) return first + 1;
     for (uint32_t i = first + 1; i < end; i++)
         for (uint32_t k = 0; !g->nodes.data[i].dead && k < g->nodes.data[i].n_in; k++)
             if (g->nodes.data[i].in[k] == v) return i > first + AHEAD_MAX ? i : first + 1;

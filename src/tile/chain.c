@@ -77,7 +77,7 @@ typedef struct element_form {
     uint32_t wide, lanes, each; /* of a vector; of a workgroup; vectors of a lane */
     bool serial, ragged;        /* ragged: the last vector is not whole */
     bool even;                  /* all lanes of a workgroup have a vector, or none */
-    uint64_t per;               /* of the walk's count a workgroup does */
+    uint32_t per;               /* of the walk's count a workgroup does */
 } element_form;
 
 /* Sets the walk of c, whose tree is read. chooses: numbers are asked for (tile_choose). */
@@ -108,7 +108,7 @@ static element_form form_of(lowering *l, tree_walk *c, bool chooses) {
                                         : SEVERAL_MAX);
     if (!f.ragged) c->w.size[inner].factor /= f.wide;
     f.even = !f.ragged && c->w.size[inner].factor % f.lanes == 0;
-    f.per = (uint64_t)f.lanes * f.each * (f.ragged ? f.wide : 1);
+    f.per = f.lanes * f.each * (f.ragged ? f.wide : 1);
     return f;
 }
 
@@ -143,7 +143,7 @@ static beryl_status elements(lowering *l, const graph_node *node, const tree *t,
     c->k = &k;
     tree_declare(c);
     elements_of(c, &f, tile_group(c->k));
-    return tile_end(c->k, lower_walk_count(l, &c->w), (uint32_t)f.per, error);
+    return tile_end(c->k, lower_walk_count(l, &c->w), f.per, error);
 }
 
 /* ---- updates --------------------------------------------------------------------------------- */

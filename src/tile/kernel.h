@@ -14,6 +14,7 @@
 #ifndef TILE_KERNEL_H
 #define TILE_KERNEL_H
 
+#include "base/build.h"
 #include "tile/lower.h"
 #include "graph/region.h"
 #include "ir/tune.h"
@@ -21,7 +22,7 @@
 enum {
     TILE_RUN = 16,        /* elements that readers and products take at once */
     TILE_WEIGHTS_MAX = 5, /* that readers put into one binding, */
-    TILE_STORED_MAX = 48  /* and updates of states */
+    TILE_STORED_MAX = BUILD_HAS_TRAINING ? 48 : TILE_WEIGHTS_MAX /* and updates of states */
 };
 
 typedef struct tile_place { /* what a buffer is bound to */

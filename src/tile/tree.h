@@ -164,9 +164,8 @@ typedef struct tree_shared {
 typedef struct tree_walk {
     tile_kernel *k;
     tree t;
-    bool second;         /* a tree of this kernel has its names already */
-    bool words;          /* the first result is bound as words, which the tree does not store */
-    tree_shared *shared; /* NULL: its memory is its own, and no result lies where it reads */
+    bool second; /* a tree of this kernel has its names already */
+    bool words;  /* the first result is bound as words, which the tree does not store */
     lower_walk w;
     lower_walk along;                 /* a row: its dimensions, the innermost with `step` */
     ir_id along_size[GRAPH_RANK_MAX]; /* where it has several */
@@ -177,6 +176,7 @@ typedef struct tree_walk {
     uint32_t step[LOWER_WALK_TENSORS]; /* from one element of a vector to the next */
     ir_id row[LOWER_WALK_TENSORS];     /* rows: where this one begins */
     uint32_t level;
+    tree_shared *shared; /* NULL: its memory is its own, and no result lies where it reads */
 } tree_walk;
 
 /* Rows: w, along and step of the walk. */
