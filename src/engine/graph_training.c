@@ -142,8 +142,8 @@ typedef struct optimiser {
     beryl_graph *owner;
     graph *g;
     beryl_optimiser how;
-    graph_value rate;               /* F32 [1] */
-    graph_value first, second_root; /* 1 - beta1^t, sqrt(1 - beta2^t); F32 [1] */
+    graph_value rate; /* F32 [1] */
+    graph_adam adam;  /* its numbers */
 } optimiser;
 
 typedef graph_value optimiser_step(optimiser *o, graph_value p, graph_value d);
@@ -164,11 +164,6 @@ static graph_value set(optimiser *o, graph_value state, graph_value x) {
     return graph_assign(o->g, state, x);
 }
 
-/* before * keep + x * (1 - keep) */
-static graph_value averaged(graph *g, graph_value before, graph_value x, float keep) {
-    return graph_add(g, graph_scale(g, before, keep), graph_scale(g, x, (float)(1 - (double)keep)));
-}
-
 /* 1 - beta^t, exact where t is small too */
 static graph_value not_yet(graph *g, graph_value t, float beta) {
     return graph_neg(g, graph_elu(g, graph_scale(g, t, (float)log((double)beta)), 1));
@@ -180,9 +175,16 @@ static void count_steps(optimiser *o) {
     const graph_value state =
         beryl_graph_state(o->owner, "optimiser.steps", BERYL_TYPE_F32, 1, &one);
     const graph_value t = graph_add_scalar(g, state, 1);
-    o->first = not_yet(g, t, o->how.beta1);
-    o->second_root = graph_sqrt(g, not_yet(g, t, o->how.beta2));
+    const graph_value first = not_yet(g, t, o->how.beta1),
+                      root = graph_sqrt(g, not_yet(g, t, o->how.beta2));
     set(o, state, t);
+    o->adam = (graph_adam){.beta1 = o->how.beta1,
+                           .beta2 = o->how.beta2,
+                           .eps = o->how.eps,
+                           .decay = o->how.kind == BERYL_ADAMW ? o->how.weight_decay : 0,
+                           .rate = o->rate,
+                           .over_first = graph_div(g, o->rate, first),
+                           .root = root};
 }
 
 /* The parameter less rate times v. */
@@ -205,7 +207,7 @@ static graph_value step_sgd(optimiser *o, graph_value p, graph_value d) {
 static graph_value step_rmsprop(optimiser *o, graph_value p, graph_value d) {
     graph *g = o->g;
     const graph_value square = state_like(o, p, "square"),
-                      v = averaged(g, square, graph_square(g, d), o->how.beta2);
+                      v = graph_averaged(g, square, graph_square(g, d), o->how.beta2);
     graph_value step = graph_div(g, d, graph_add_scalar(g, graph_sqrt(g, v), o->how.eps)), m = 0,
                 momentum = 0;
     if (o->how.momentum != 0) {
@@ -219,17 +221,9 @@ static graph_value step_rmsprop(optimiser *o, graph_value p, graph_value d) {
 }
 
 static graph_value step_adam(optimiser *o, graph_value p, graph_value d) {
-    graph *g = o->g;
-    const graph_value mean = state_like(o, p, "mean"), square = state_like(o, p, "square"),
-                      m = averaged(g, mean, d, o->how.beta1),
-                      v = averaged(g, square, graph_square(g, d), o->how.beta2);
-    const graph_value root = graph_div(g, graph_sqrt(g, v), o->second_root),
-                      step = graph_div(g, m, graph_add_scalar(g, root, o->how.eps));
-    graph_value from = p;
-    if (o->how.kind == BERYL_ADAMW && o->how.weight_decay != 0)
-        from = graph_sub(g, p, graph_mul(g, graph_scale(g, p, o->how.weight_decay), o->rate));
-    const graph_value next =
-        graph_sub(g, from, graph_mul(g, step, graph_div(g, o->rate, o->first)));
+    graph_value mean = state_like(o, p, "mean"), square = state_like(o, p, "square"), m = mean,
+                v = square;
+    const graph_value next = graph_adam_step(o->g, &o->adam, p, d, &m, &v);
     set(o, mean, m);
     set(o, square, v);
     return set(o, p, next);
@@ -237,8 +231,8 @@ static graph_value step_adam(optimiser *o, graph_value p, graph_value d) {
 
 static graph_value step_lion(optimiser *o, graph_value p, graph_value d) {
     graph *g = o->g;
-    const graph_value mean = state_like(o, p, "mean"), m = averaged(g, mean, d, o->how.beta2);
-    graph_value step = graph_sign(g, averaged(g, mean, d, o->how.beta1));
+    const graph_value mean = state_like(o, p, "mean"), m = graph_averaged(g, mean, d, o->how.beta2);
+    graph_value step = graph_sign(g, graph_averaged(g, mean, d, o->how.beta1));
     if (o->how.weight_decay != 0) step = graph_add(g, step, graph_scale(g, p, o->how.weight_decay));
     const graph_value next = moved(o, p, step);
     set(o, mean, m);

@@ -430,6 +430,16 @@ graph_value graph_dropout(graph *g, graph_draw draw, graph_value x, float chance
 /* n values, all times min(1, most / (norm + 1e-6)), norm: of all together, which it gives, []. */
 graph_value graph_clip(graph *g, uint32_t n, const graph_value *x, float most,
                        graph_value *clipped);
+/* before * keep + x * (1 - keep) */
+graph_value graph_averaged(graph *g, graph_value before, graph_value x, float keep);
+/* A step of Adam, decoupled weight decay: the parameter less over_first * mean / (sqrt(square) /
+ * root + eps), less rate * decay of itself. mean, square: as they are, then as they become. */
+typedef struct graph_adam {
+    float beta1, beta2, eps, decay;
+    graph_value rate, over_first, root; /* F32 [1]: rate / (1 - beta1^t), sqrt(1 - beta2^t) */
+} graph_adam;
+graph_value graph_adam_step(graph *g, const graph_adam *how, graph_value p, graph_value gradient,
+                            graph_value *mean, graph_value *square);
 /* Any of them: in [inputs at most], 0 where one is left out. The first result; the node has them
  * all. */
 graph_value graph_op(graph *g, base_op op, const graph_value *in, graph_attrs attr);

@@ -1,5 +1,5 @@
 /* training.c - what training needs beside gradients: losses, states that become values, dropout,
- * clipping. Made of operations that there are. */
+ * clipping, steps of optimisers. Made of operations that there are. */
 #include "graph/build.h"
 
 #include <string.h>
@@ -67,4 +67,19 @@ graph_value graph_clip(graph *g, uint32_t n, const graph_value *x, float most,
     }
     for (uint32_t i = 0; g->error.code != BERYL_OK && i < n; i++) clipped[i] = 0;
     return g->error.code == BERYL_OK ? norm : 0;
+}
+
+graph_value graph_averaged(graph *g, graph_value before, graph_value x, float keep) {
+    return graph_add(g, graph_scale(g, before, keep), graph_scale(g, x, (float)(1 - (double)keep)));
+}
+
+graph_value graph_adam_step(graph *g, const graph_adam *how, graph_value p, graph_value gradient,
+                            graph_value *mean, graph_value *square) {
+    *mean = graph_averaged(g, *mean, gradient, how->beta1);
+    *square = graph_averaged(g, *square, graph_square(g, gradient), how->beta2);
+    const graph_value root = graph_div(g, graph_sqrt(g, *square), how->root),
+                      step = graph_div(g, *mean, graph_add_scalar(g, root, how->eps));
+    if (how->decay != 0)
+        p = graph_sub(g, p, graph_mul(g, graph_scale(g, p, how->decay), how->rate));
+    return graph_sub(g, p, graph_mul(g, step, how->over_first));
 }

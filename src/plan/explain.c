@@ -15,6 +15,7 @@ static const char *fused_name(uint32_t kind) {
     case FUSED_ATTENTION: return "attention";
     case FUSED_ROUTER: return "router";
     case FUSED_EXPERTS: return "experts";
+    case FUSED_UPDATE: return "update";
     case FUSED_CHAIN: break;
     }
     return "chain";

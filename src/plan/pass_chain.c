@@ -216,10 +216,24 @@ static void add_terms(const graph *g, const graph_store *store, const uint8_t *n
 
 /* ---- trees ----------------------------------------------------------------------------------- */
 
+/* From where on a tree that begins there may grow: from its first reader on, however far that is,
+ * as where all gradients are clipped before one is used. */
+static uint32_t growth_begins(const graph *g, uint32_t first) {
+    if (!BUILD_HAS_TRAINING) return first + 1;
+    const graph_value v = g->nodes.data[first].out[0];
+    const uint32_t end = (uint32_t)graph_readers_end(g, v);
+    if (end <= first + AHEAD_MAX) return first + 1;
+    for (uint32_t i = first + 1; i < end; i++)
+        for (uint32_t k = 0; !g->nodes.data[i].dead && k < g->nodes.data[i].n_in; k++)
+            if (g->nodes.data[i].in[k] == v) return i > first + AHEAD_MAX ? i : first + 1;
+    return first + 1;
+}
+
 static void grow(const graph *g, const graph_store *store, const uint8_t *needed, uint32_t first,
                  members *set) {
     const graph_tensor *shape = graph_tensor_at(g, g->nodes.data[first].out[0]);
-    for (uint32_t k = first + 1; k < g->nodes.count && k <= first + AHEAD_MAX; k++) {
+    const uint32_t from = growth_begins(g, first);
+    for (uint32_t k = from; k < g->nodes.count && k < from + AHEAD_MAX; k++) {
         const graph_node *node = &g->nodes.data[k];
         if (needed[k] == IN_SUM || !is_fit(node) ||
             !graph_same_shape(shape, graph_tensor_at(g, node->out[0])) || !uses_one(g, set, node))

@@ -15,7 +15,7 @@
 #include <string.h>
 
 enum {
-    MEMBER_MAX = GRAPH_REGION_NODES,
+    MEMBER_MAX = 16, /* at most GRAPH_REGION_NODES */
     FUSE_ROWS_MAX = 32,
     GROW_AHEAD = 64 /* nodes between a value and who takes it */
 };

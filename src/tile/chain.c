@@ -4,6 +4,7 @@
  * The one idea: see tile/tree.h. Without stats the walk is over all elements, however many
  * dimensions they have (tile/walk.h); rows are in tile/rows.c. */
 #include "base/error.h"
+#include "tile/fused.h"
 #include "tile/product.h"
 #include "tile/reduce.h"
 #include "tile/rows.h"
@@ -71,62 +72,229 @@ static void several(tree_walk *c, ir_id first, ir_id total, uint32_t n, uint32_t
     }
 }
 
-static beryl_status elements(lowering *l, const graph_node *node, const tree *t, const char *name,
-                             beryl_error *error) {
-    tree_walk walk = {.t = *t}, *c = &walk;
-    tile_kernel k;
-    const bool serial = device_is_compiled(l->caps);
+/* How the elements of a walk are dealt out. */
+typedef struct element_form {
+    uint32_t wide, lanes, each; /* of a vector; of a workgroup; vectors of a lane */
+    bool serial, ragged;        /* ragged: the last vector is not whole */
+    bool even;                  /* all lanes of a workgroup have a vector, or none */
+    uint32_t per;               /* of the walk's count a workgroup does */
+} element_form;
+
+/* Sets the walk of c, whose tree is read. chooses: numbers are asked for (tile_choose). */
+static element_form form_of(lowering *l, tree_walk *c, bool chooses) {
     const graph_tensor *tensors[LOWER_WALK_TENSORS];
+    element_form f = {.serial = device_is_compiled(l->caps)};
     for (uint32_t i = 0; i < c->t.n_tensor; i++) tensors[i] = &c->t.seen[i];
     c->w = lower_walk_of(tensors, c->t.n_tensor, 0);
     if (c->w.n == 0) lower_walk_pad(&c->w, 1);
     const uint32_t inner = c->w.n - 1;
     for (uint32_t i = 0; i < c->t.n_tensor; i++) c->step[i] = c->w.stride[i][inner];
     const uint64_t row = c->w.size[inner].factor;
-    const uint32_t most = serial ? TILE_RUN : 4;
-    const bool ragged = c->w.n == 1 && row % most && tree_widest(c, most, row, false, 0) > 1;
-    const uint32_t widest = tree_widest(c, most, row, !ragged, inner),
-                   wide = tile_choose(l, "vector", widest, 1, widest);
+    const uint32_t most = f.serial ? TILE_RUN : 4;
+    f.ragged = c->w.n == 1 && row % most && tree_widest(c, most, row, false, 0) > 1;
+    f.wide = tree_widest(c, most, row, !f.ragged, inner);
+    const bool apart =
+        f.wide == 1 && !tile_serial(l) && graph_element_bound(c->t.shape) >= MANY && chooses;
+    if (chooses) f.wide = tile_choose(l, "vector", f.wide, 1, f.wide);
     const uint32_t invocations =
         l->caps->workgroup_invocations ? l->caps->workgroup_invocations : LANES;
-    const uint32_t lanes =
-        serial ? 1
-               : tile_choose(l, "lanes", tile_serial(l) ? SOFTWARE_LANES : LANES, 16, invocations);
-    const bool apart = widest == 1 && !tile_serial(l) && graph_element_bound(c->t.shape) >= MANY;
-    const uint32_t each = tile_choose(l, "vectors",
-                                      serial  ? SERIAL_VECTORS
-                                      : apart ? SINGLES
-                                              : 1,
-                                      1,
-                                      serial   ? UINT32_MAX
-                                      : ragged ? 1
-                                               : SEVERAL_MAX);
-    if (!ragged) c->w.size[inner].factor /= wide;
-    /* all lanes of a workgroup have a vector, or none */
-    const bool even = !ragged && c->w.size[inner].factor % lanes == 0;
-    tile_begin(&k, l, node, name, lanes);
-    c->k = &k;
+    f.lanes = f.serial ? 1 : tile_serial(l) ? SOFTWARE_LANES : LANES;
+    if (chooses && !f.serial) f.lanes = tile_choose(l, "lanes", f.lanes, 16, invocations);
+    f.each = f.serial ? SERIAL_VECTORS : apart ? SINGLES : 1;
+    if (chooses)
+        f.each = tile_choose(l, "vectors", f.each, 1,
+                             f.serial   ? UINT32_MAX
+                             : f.ragged ? 1
+                                        : SEVERAL_MAX);
+    if (!f.ragged) c->w.size[inner].factor /= f.wide;
+    f.even = !f.ragged && c->w.size[inner].factor % f.lanes == 0;
+    f.per = f.lanes * f.each * (f.ragged ? f.wide : 1);
+    return f;
+}
+
+/* What a workgroup does; the tree is declared. */
+static void elements_of(tree_walk *c, const element_form *f, ir_id group) {
     ir_builder *b = c->k->b;
-    tree_declare(c);
-    ir_id n = c->size[0], total = n, group = tile_group(c->k);
+    ir_id n = c->size[0], total = n;
     for (uint32_t i = 1; i < c->w.n; i++) total = ir_mul(b, total, c->size[i]);
-    if (ragged) total = tile_div(c->k, n, wide);
-    ir_id first = tile_mul(c->k, group, lanes * each);
-    if (serial) {
+    if (f->ragged) total = tile_div(c->k, n, f->wide);
+    ir_id first = tile_mul(c->k, group, f->lanes * f->each);
+    if (f->serial) {
         ir_id end =
-            ir_min(b, tile_add(c->k, first, each), ragged ? tile_add(c->k, total, 1) : total);
+            ir_min(b, tile_add(c->k, first, f->each), f->ragged ? tile_add(c->k, total, 1) : total);
         ir_id index = ir_loop(b, first, end, ir_u32(b, 1));
-        one_vector(c, index, total, n, !ragged, ragged, wide);
+        one_vector(c, index, total, n, !f->ragged, f->ragged, f->wide);
         ir_end(b);
-    } else if (each > 1) {
-        several(c, ir_add(b, first, ir_local(b, 0)), total, each, lanes, wide);
+    } else if (f->each > 1) {
+        several(c, ir_add(b, first, ir_local(b, 0)), total, f->each, f->lanes, f->wide);
     } else {
-        if (even) ir_if(b, ir_lt(b, first, total));
-        one_vector(c, ir_add(b, first, ir_local(b, 0)), total, n, even, ragged, wide);
-        if (even) ir_end(b);
+        if (f->even) ir_if(b, ir_lt(b, first, total));
+        one_vector(c, ir_add(b, first, ir_local(b, 0)), total, n, f->even, f->ragged, f->wide);
+        if (f->even) ir_end(b);
     }
-    lower_count count = lower_walk_count(l, &c->w);
-    return tile_end(c->k, count, lanes * each * (ragged ? wide : 1), error);
+}
+
+static beryl_status elements(lowering *l, const graph_node *node, const tree *t, const char *name,
+                             beryl_error *error) {
+    tree_walk walk = {.t = *t}, *c = &walk;
+    tile_kernel k;
+    const element_form f = form_of(l, c, true);
+    tile_begin(&k, l, node, name, f.lanes);
+    c->k = &k;
+    tree_declare(c);
+    elements_of(c, &f, tile_group(c->k));
+    return tile_end(c->k, lower_walk_count(l, &c->w), f.per, error);
+}
+
+/* ---- updates --------------------------------------------------------------------------------- */
+
+/* Tells memory of one tensor from that of another. */
+static uint32_t memory_of(const graph *g, graph_value v) {
+    const graph_tensor *t = graph_tensor_at(g, graph_base_of(g, v));
+    return t->role == ROLE_STORED ? UINT32_MAX - t->stored : graph_base_of(g, v);
+}
+
+static bool is_stored(const graph *g, graph_value v) {
+    return graph_tensor_at(g, graph_base_of(g, v))->role == ROLE_STORED;
+}
+
+static bool lie_alike(const graph_tensor *a, const graph_tensor *b) {
+    bool alike = a->rank == b->rank && a->offset == b->offset;
+    for (uint32_t i = 0; alike && i < a->rank; i++)
+        alike = a->dim[i].size == b->dim[i].size && a->stride[i] == b->stride[i];
+    return alike;
+}
+
+/* Body i, whose results go where they belong. false: no tree of elements in place. */
+static bool read_body(tree *t, const lowering *l, const fused_update *u, uint32_t i) {
+    const graph *g = l->g;
+    const fused_body *body = &u->bodies[i];
+    graph_region r = {.n = body->count, .n_out = body->n_out};
+    for (uint32_t k = 0; k < r.n; k++) r.node[k] = &g->inner.data[body->first + k];
+    memcpy(r.out, body->out, sizeof r.out);
+    if (!tree_read(t, g, &r, 0) || tree_has_rows(t) || t->n_product || t->n_sum || t->n_count ||
+        t->n_random)
+        return false;
+    for (uint32_t k = 0; k < t->n_out; k++) {
+        if (!body->to[k]) continue;
+        t->tensors[k] = body->to[k];
+        t->seen[k] = *graph_tensor_at(g, body->to[k]);
+    }
+    for (uint32_t k = 0; k < t->n_tensor; k++) {
+        const graph_tensor *x = &t->seen[k];
+        if (!t->tensors[k]) return false;
+        for (uint32_t d = 0; d < x->rank; d++)
+            if (x->dim[d].extent) return false;
+        if (!is_stored(g, t->tensors[k])) continue;
+        const store_tensor *stored = lower_stored(l, t->tensors[k]);
+        if (x->type != TYPE_F32 || !stored->is_state || stored->n_shard != 1) return false;
+        for (uint32_t o = 0; o < t->n_out; o++)
+            if (o != k && memory_of(g, t->tensors[o]) == memory_of(g, t->tensors[k]) &&
+                (k < t->n_out || !lie_alike(x, &t->seen[o])))
+                return false;
+    }
+    return true;
+}
+
+/* Memory that the bodies use, in the order of its first use. */
+typedef struct update_memory {
+    graph_value states[TILE_STORED_MAX];
+    uint32_t others[DEVICE_BINDING_MAX];
+    uint32_t n_state, n_other, n_param;
+    bool full;
+} update_memory;
+
+static void count_memory(update_memory *m, const graph *g, const tree *t) {
+    for (uint32_t i = 0; i < t->n_tensor; i++) {
+        const uint32_t of = memory_of(g, t->tensors[i]);
+        uint32_t k = 0, same = 0;
+        while (same < i &&
+               (memory_of(g, t->tensors[same]) != of || t->seen[same].offset != t->seen[i].offset))
+            same++;
+        m->n_param += same == i && (is_stored(g, t->tensors[i]) || t->seen[i].offset);
+        if (is_stored(g, t->tensors[i])) {
+            while (k < m->n_state && memory_of(g, m->states[k]) != of) k++;
+            if (k < m->n_state) continue;
+            if (k == TILE_STORED_MAX) m->full = true;
+            else m->states[m->n_state++] = graph_base_of(g, t->tensors[i]);
+        } else {
+            while (k < m->n_other && m->others[k] != of) k++;
+            if (k < m->n_other) continue;
+            if (k == DEVICE_BINDING_MAX) m->full = true;
+            else m->others[m->n_other++] = of;
+        }
+    }
+}
+
+bool tile_update_fits(const graph *g, const graph_store *store, const fused_update *u) {
+    lowering l = {
+        .g = g, .store = (graph_store *)(uintptr_t)store, .caps = device_caps_of(store->device)};
+    update_memory m = {.n_state = 0};
+    const bool alike = l.caps->languages & DEVICE_LANGUAGE_BIT(DEVICE_WGSL);
+    bool whole = false;
+    for (uint32_t i = 0; i < u->n; i++) {
+        tree_walk c = {.k = NULL};
+        if (!read_body(&c.t, &l, u, i)) return false;
+        const element_form f = form_of(&l, &c, false);
+        const bool is = f.wide > 1 && !f.ragged;
+        if (i && alike && is != whole) return false; /* a buffer is of vectors or of numbers */
+        whole = is;
+        count_memory(&m, g, &c.t);
+    }
+    if (m.full || !m.n_state || m.n_param > IR_PARAM_MAX) return false;
+    const uint32_t most = l.caps->storage_max && l.caps->storage_max < DEVICE_BINDING_MAX
+                              ? l.caps->storage_max
+                              : DEVICE_BINDING_MAX,
+                   n = lower_states_fit(&l, m.states, m.n_state) ? 1 : m.n_state;
+    return m.n_other + n <= most;
+}
+
+/* All states through one binding where they fit, else through one each. false: no memory. */
+static bool bind_states(tile_kernel *k, const update_memory *m, tree_shared *shared) {
+    const graph *g = k->l->g;
+    uint32_t word[TILE_STORED_MAX] = {0};
+    const bool one = lower_states_fit(k->l, m->states, m->n_state);
+    ir_memory all = {0};
+    if (one) all = tile_stored(k, "states", m->states, m->n_state, IR_F32, IR_READ_WRITE, word);
+    for (uint32_t i = 0; i < m->n_state; i++) {
+        const char *name = base_arena_print(&k->arena, "s%u", i);
+        if (!name) return false;
+        shared->bound[shared->n++] = (tree_bound){
+            memory_of(g, m->states[i]), one ? all : tile_write(k, name, m->states[i]), word[i]};
+    }
+    return true;
+}
+
+beryl_status tile_update(lowering *l, const graph_node *node, beryl_error *error) {
+    const fused_update *u = node->attr.fused.detail;
+    tile_kernel k;
+    tree_shared shared = {.memory_of = memory_of};
+    update_memory m = {.n_state = 0};
+    uint64_t n_group = 0;
+    tree_walk walk, *c = &walk;
+    for (uint32_t i = 0; i < u->n; i++) {
+        if (!read_body(&c->t, l, u, i)) return lower_refuse(l, node, "no update", error);
+        count_memory(&m, l->g, &c->t);
+    }
+    *c = (tree_walk){.t = c->t};
+    tile_begin(&k, l, node, "update", form_of(l, c, false).lanes);
+    bool good = bind_states(&k, &m, &shared);
+    const ir_id group = tile_group(&k);
+    for (uint32_t i = 0; good && i < u->n; i++) {
+        *c = (tree_walk){.k = &k, .shared = &shared};
+        good = read_body(&c->t, l, u, i) && (shared.prefix = base_arena_print(&k.arena, "u%u", i));
+        if (!good) break;
+        const element_form f = form_of(l, c, false);
+        const uint64_t n = (lower_walk_count(l, &c->w).factor + f.per - 1) / f.per;
+        tree_declare(c);
+        const ir_id mine = n_group ? ir_sub(k.b, group, ir_u32(k.b, (uint32_t)n_group)) : group;
+        if (u->n > 1) ir_if(k.b, ir_lt(k.b, mine, ir_u32(k.b, (uint32_t)n)));
+        elements_of(c, &f, mine);
+        if (u->n > 1) ir_end(k.b);
+        n_group += n;
+    }
+    const beryl_status status = tile_end(&k, (lower_count){n_group, 0}, 1, error);
+    return good ? status : base_fail(error, BERYL_NO_MEMORY, "out of host memory");
 }
 
 /* ---- the lowerings --------------------------------------------------------------------------- */

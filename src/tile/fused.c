@@ -1,5 +1,6 @@
 /* fused.c - which joined forms there are, and which lowering a
  * fused node takes. */
+#include "base/build.h"
 #include "base/error.h"
 #include "tile/fused.h"
 #include "tile/attention.h"
@@ -26,5 +27,7 @@ beryl_status tile_fused(lowering *l, const graph_node *node, beryl_error *error)
     if (node->attr.fused.kind == FUSED_ROUTER) return tile_fused_router(l, node, error);
     if (node->attr.fused.kind == FUSED_EXPERTS) return tile_fused_experts(l, node, error);
     if (node->attr.fused.kind == FUSED_CHAIN) return tile_chain(l, node, error);
+    if (BUILD_HAS_TRAINING && node->attr.fused.kind == FUSED_UPDATE)
+        return tile_update(l, node, error);
     return lower_refuse(l, node, "a kind that is not generated", error);
 }

@@ -14,7 +14,8 @@ typedef enum fused_kind {
     FUSED_ATTENTION,
     FUSED_ROUTER,
     FUSED_EXPERTS,
-    FUSED_CHAIN
+    FUSED_CHAIN,
+    FUSED_UPDATE
 } fused_kind;
 
 enum {
@@ -84,6 +85,23 @@ typedef struct fused_experts {
 
 /* FUSED_CHAIN: operations whose results have one shape, pointwise or over rows; a product before
  * them, or topk or argmax after. No detail: the region says it all. */
+
+/* FUSED_UPDATE: trees of pointwise operations apart from each other, each with the states that its
+ * results become: workgroups are dealt out to them. Of the inner nodes, a body's [first, first +
+ * count); after those of all bodies come the assignments. */
+enum { FUSED_BODY_MAX = 16 };
+typedef struct fused_body {
+    uint32_t first, count, n_out;
+    graph_value out[GRAPH_OUT_MAX];
+    graph_value to[GRAPH_OUT_MAX]; /* an assignment's result; 0: it is an intermediate */
+} fused_body;
+typedef struct fused_update {
+    uint32_t n;
+    fused_body bodies[FUSED_BODY_MAX];
+} fused_update;
+
+/* Can the device run it as one dispatch, in place? */
+bool tile_update_fits(const graph *g, const graph_store *store, const fused_update *u);
 
 /* Can the device run these as one FUSED_MATVEC node? */
 bool tile_fused_matvec_fits(const graph *g, const graph_store *store,

@@ -134,7 +134,7 @@ ir_memory tile_stored(tile_kernel *k, const char *name, const graph_value *weigh
     uint64_t low = UINT64_MAX;
     for (uint32_t i = 0; i < n; i++) {
         const uint64_t at = lower_stored(k->l, weights[i])->shard[0].offset;
-        if (i < TILE_WEIGHTS_MAX) place.weights[i] = weights[i];
+        if (i < TILE_STORED_MAX) place.weights[i] = weights[i];
         if (at < low) low = at;
     }
     for (uint32_t i = 0; i < n; i++)
@@ -278,7 +278,7 @@ static beryl_status step_of(tile_kernel *k, const ir_kernel *kernel, const ir_sc
         if (p->kind == TILE_VALUE) lower_bind(s, k->names[i], p->value);
         if (p->kind == TILE_SHARD) lower_bind_shard(s, k->names[i], p->value, p->shard);
         if (p->kind == TILE_SCRATCH) lower_bind_scratch(s, k->names[i], p->key, p->bytes);
-        uint32_t word[TILE_WEIGHTS_MAX];
+        uint32_t word[TILE_STORED_MAX];
         if (p->kind == TILE_WEIGHTS)
             lower_bind_weights(s, k->names[i], p->weights, p->n_weight, word);
     }

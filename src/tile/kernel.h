@@ -14,19 +14,21 @@
 #ifndef TILE_KERNEL_H
 #define TILE_KERNEL_H
 
+#include "base/build.h"
 #include "tile/lower.h"
 #include "graph/region.h"
 #include "ir/tune.h"
 
 enum {
-    TILE_RUN = 16,       /* elements that readers and products take at once */
-    TILE_WEIGHTS_MAX = 5 /* of one binding */
+    TILE_RUN = 16,        /* elements that readers and products take at once */
+    TILE_WEIGHTS_MAX = 5, /* that readers put into one binding, */
+    TILE_STORED_MAX = BUILD_HAS_TRAINING ? 48 : TILE_WEIGHTS_MAX /* and updates of states */
 };
 
 typedef struct tile_place { /* what a buffer is bound to */
     enum { TILE_VALUE, TILE_SHARD, TILE_SCRATCH, TILE_WEIGHTS } kind;
     graph_value value;
-    graph_value weights[TILE_WEIGHTS_MAX];
+    graph_value weights[TILE_STORED_MAX];
     uint32_t n_weight;
     uint32_t shard, key;
     uint64_t bytes;
@@ -213,8 +215,9 @@ beryl_status tile_region(lowering *l, const graph_node *node, const graph_region
 /* Of each operation. */
 lower_fn *tile_lowering(base_op op);
 /* Operations of trees (tile/tree.h) on their own, and the others. */
-lower_fn tile_operation, tile_chain, tile_largest, tile_sample, tile_gather_rows, tile_set_rows,
-    tile_assign, tile_linear, tile_linear_id, tile_contract, tile_rope, tile_kv_write,
-    tile_attention, tile_sort, tile_gather, tile_scatter, tile_one_hot, tile_nonzero, tile_fused;
+lower_fn tile_operation, tile_chain, tile_update, tile_largest, tile_sample, tile_gather_rows,
+    tile_set_rows, tile_assign, tile_linear, tile_linear_id, tile_contract, tile_rope,
+    tile_kv_write, tile_attention, tile_sort, tile_gather, tile_scatter, tile_one_hot, tile_nonzero,
+    tile_fused;
 
 #endif

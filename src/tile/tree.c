@@ -509,7 +509,41 @@ static void bind_shared(tree_walk *c, uint32_t i, const uint8_t *of, uint32_t *s
             if (all[w] == graph_base_of(c->t.g, c->t.tensors[k])) start[k] = words[w];
 }
 
+static const char *named(tree_walk *c, const char *name) {
+    const char *text = base_arena_print(&c->k->arena, "%s%s", c->shared->prefix, name);
+    return text ? text : "";
+}
+
+/* Of a tree without sizes of the run. */
+static void declare_shared(tree_walk *c) {
+    tree_shared *shared = c->shared;
+    const tree *t = &c->t;
+    for (uint32_t i = 0; i < t->n_tensor; i++) {
+        const uint32_t of = shared->memory_of(t->g, t->tensors[i]);
+        uint32_t at = 0, same = 0;
+        while (at < shared->n && shared->bound[at].of != of) at++;
+        if (at == shared->n)
+            shared->bound[shared->n++] = (tree_bound){
+                of,
+                (i < t->n_out ? tile_write : tile_read)(c->k, named(c, names[0][i]), t->tensors[i]),
+                0};
+        c->memory[i] = shared->bound[at].memory;
+        while (same < i && (shared->memory_of(t->g, t->tensors[same]) != of ||
+                            t->seen[same].offset != t->seen[i].offset))
+            same++;
+        const uint32_t first = shared->bound[at].start + t->seen[i].offset;
+        c->offset[i] = same < i ? c->offset[same]
+                       : first  ? tile_u32(c->k, named(c, offsets[0][i]), first)
+                                : ir_u32(c->k->b, 0);
+    }
+    for (uint32_t i = 0; i < c->w.n; i++) c->size[i] = tile_count(c->k, "", c->w.size[i]);
+}
+
 void tree_declare(tree_walk *c) {
+    if (BUILD_HAS_TRAINING && c->shared) {
+        declare_shared(c);
+        return;
+    }
     const tree *t = &c->t;
     uint8_t of[LOWER_WALK_TENSORS];
     uint32_t start[LOWER_WALK_TENSORS] = {0};
@@ -680,6 +714,9 @@ static ir_id element_of(ir_builder *b, base_type type, ir_id x) {
 }
 
 void tree_store(tree_walk *c, tree_spot *s, uint32_t level) {
+    /* what is stored may be where another result is read from */
+    for (uint32_t i = 0; BUILD_HAS_TRAINING && c->shared && i < c->t.n_out; i++)
+        tree_value_at(c, s, c->t.out[i]);
     for (uint32_t i = 0; i < c->t.n_out; i++)
         if (c->t.values[c->t.out[i]].level == level)
             ir_store(c->k->b, c->memory[i], s->at[i],

@@ -152,6 +152,19 @@ typedef struct tree_spot { /* a vector of each tensor */
     ir_id column, at[LOWER_WALK_TENSORS], made[TREE_VALUES]; /* made: IR_NO_ID: not yet */
 } tree_spot;
 
+/* Memory that trees of one kernel share, bound once: trees whose names have a prefix. */
+typedef struct tree_bound {
+    uint32_t of; /* what memory_of says of a tensor */
+    ir_memory memory;
+    uint32_t start; /* element at which the tensor begins there */
+} tree_bound;
+typedef struct tree_shared {
+    uint32_t (*memory_of)(const graph *g, graph_value v);
+    const char *prefix; /* of the names of the tree under way */
+    tree_bound bound[TILE_STORED_MAX + DEVICE_BINDING_MAX];
+    uint32_t n;
+} tree_shared;
+
 /* A tree in a kernel being written. Who writes it sets k, t, w (lower_walk_of the tensors seen)
  * and step; rows: tree_walk_rows does. */
 typedef struct tree_walk {
@@ -169,6 +182,7 @@ typedef struct tree_walk {
     uint32_t step[LOWER_WALK_TENSORS]; /* from one element of a vector to the next */
     ir_id row[LOWER_WALK_TENSORS];     /* rows: where this one begins */
     uint32_t level;
+    tree_shared *shared; /* NULL: its memory is its own, and no result lies where it reads */
 } tree_walk;
 
 /* Rows: w, along and step of the walk. */

@@ -52,21 +52,12 @@ static graph_value number_at(graph *g, graph_value numbers, uint32_t index) {
     return graph_narrow(g, numbers, 0, index, 1, 1);
 }
 
-/* before * keep + x * (1 - keep) */
-static graph_value averaged(graph *g, graph_value before, graph_value x, float keep) {
-    return graph_add(g, graph_scale(g, before, keep), graph_scale(g, x, (float)(1 - (double)keep)));
-}
-
 static void step_matrix(graph *g, const graph_store *store, const train_matrix *t,
-                        const train_optimiser *how, graph_value numbers, graph_value d) {
+                        const graph_adam *how, graph_value d) {
     const graph_value p = graph_stored(g, store, t->value), mean = graph_stored(g, store, t->mean),
                       square = graph_stored(g, store, t->square);
-    const graph_value m = averaged(g, mean, d, how->beta1),
-                      v = averaged(g, square, graph_square(g, d), how->beta2);
-    graph_value over = graph_mul(g, graph_sqrt(g, v), number_at(g, numbers, 1));
-    over = graph_add_scalar(g, over, how->eps);
-    graph_value next = graph_mul(g, p, number_at(g, numbers, 2));
-    next = graph_sub(g, next, graph_mul(g, graph_div(g, m, over), number_at(g, numbers, 0)));
+    graph_value m = mean, v = square;
+    const graph_value next = graph_adam_step(g, how, p, d, &m, &v);
     graph_assign(g, mean, m);
     graph_assign(g, square, v);
     graph_assign(g, p, next);
@@ -75,9 +66,9 @@ static void step_matrix(graph *g, const graph_store *store, const train_matrix *
 void train_update_numbers(const train_optimiser *how, uint32_t step, double rate,
                           float numbers[3]) {
     const double t = (double)step + 1;
-    numbers[0] = (float)(rate / (1 - pow((double)how->beta1, t)));
-    numbers[1] = (float)(1 / sqrt(1 - pow((double)how->beta2, t)));
-    numbers[2] = (float)(1 - rate * (double)how->weight_decay);
+    numbers[0] = (float)rate;
+    numbers[1] = (float)(rate / (1 - pow((double)how->beta1, t)));
+    numbers[2] = (float)sqrt(1 - pow((double)how->beta2, t));
 }
 
 beryl_status train_update_build(const graph_store *store, base_heap *heap,
@@ -93,7 +84,14 @@ beryl_status train_update_build(const graph_store *store, base_heap *heap,
     update->norm = how->clip > 0 ? graph_clip(g, adapter->n, d, how->clip, d)
                                  : graph_sqrt(g, graph_sum_of_squares(g, adapter->n, d));
     graph_output(g, update->norm, "norm");
+    const graph_adam adam = {.beta1 = how->beta1,
+                             .beta2 = how->beta2,
+                             .eps = how->eps,
+                             .decay = how->weight_decay,
+                             .rate = number_at(g, update->numbers, 0),
+                             .over_first = number_at(g, update->numbers, 1),
+                             .root = number_at(g, update->numbers, 2)};
     for (uint32_t i = 0; i < adapter->n; i++)
-        step_matrix(g, store, &adapter->matrices[i], how, update->numbers, d[i]);
+        step_matrix(g, store, &adapter->matrices[i], &adam, d[i]);
     return graph_status(g, error);
 }
