@@ -1,9 +1,11 @@
 /* gradient_attention.c - the rule of attention over keys and values of the run. Refuses caches.
  *
- * The one idea: rows do not know of each other, so scores are made of a few rows at a time, as many
- * as give about as many scores as there are numbers in q, k and v. Memory grows with these, not
- * with rows times keys; what pieces give to keys and values is added in the order of rows. */
+ * OP_ATTENTION_SUMS keeps of each row what makes a weight of a score again, and
+ * OP_ATTENTION_BACK adds up what pairs of a row and a key give, without scores in memory. Builds
+ * without these make scores of a few rows at a time, as many as give about as many scores as there
+ * are numbers in q, k and v; what pieces give to keys and values is added in the order of rows. */
 #include "graph/gradient.h"
+#include "base/build.h"
 
 #include <string.h>
 
@@ -92,11 +94,31 @@ static uint32_t rows_of_a_piece(const attention *a) {
     return pieces > 1 ? (uint32_t)((n + pieces - 1) / pieces) : (uint32_t)n;
 }
 
+static void joined(gradient *s, const graph_node *node, graph_value d) {
+    graph *g = s->g;
+    const graph_value *in = node->in;
+    const float scale = node->attr.attention.scale;
+    const graph_value sums = graph_op(
+        g, OP_ATTENTION_SUMS,
+        (graph_value[]){in[0], in[1], node->out[0], in[3], in[4], d, node->n_in > 5 ? in[5] : 0},
+        (graph_attrs){.attention_sums = {scale, node->attr.attention.window}});
+    for (uint32_t i = 0; sums && i < 3; i++)
+        if (gradient_wants(s, in[i]))
+            gradient_add(s, in[i],
+                         graph_op(g, OP_ATTENTION_BACK,
+                                  (graph_value[]){in[0], in[1], in[2], d, sums},
+                                  (graph_attrs){.attention_back = {scale, i}}));
+}
+
 void gradient_attention(gradient *s, const graph_node *node, graph_value d) {
     graph *g = s->g;
     const graph_tensor q = *graph_tensor_at(g, node->in[0]), k = *graph_tensor_at(g, node->in[1]);
     if (graph_tensor_at(g, graph_base_of(g, node->in[1]))->role == ROLE_STORED) {
         graph_refuse(g, BERYL_UNSUPPORTED, "attention over caches has no gradient");
+        return;
+    }
+    if (BUILD_HAS_TRAINING) {
+        joined(s, node, d);
         return;
     }
     attention a = {.s = s,

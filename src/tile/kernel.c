@@ -5,6 +5,7 @@
  * name for this device is not verified and not passed through passes and generator again, so that
  * building the same kernel for each of a model's layers costs little. */
 #include "tile/kernel.h"
+#include "base/build.h"
 #include "base/error.h"
 #include "codegen/codegen.h"
 
@@ -530,6 +531,8 @@ lower_fn *tile_lowering(base_op op) {
         [OP_WEIGHTED_SUM] = tile_operation,  [OP_LINEAR] = tile_linear,
         [OP_LINEAR_ID] = tile_linear_id,     [OP_ROPE] = tile_rope,
         [OP_KV_WRITE] = tile_kv_write,       [OP_ATTENTION] = tile_attention,
+        [OP_ATTENTION_SUMS] = BUILD_HAS_TRAINING ? tile_attention_back : NULL,
+        [OP_ATTENTION_BACK] = BUILD_HAS_TRAINING ? tile_attention_back : NULL,
         [OP_ARGMAX] = tile_largest,          [OP_SAMPLE] = tile_sample,
         [OP_SET_ROWS] = tile_set_rows,       [OP_FUSED] = tile_fused,
         [OP_CONTRACT] = tile_contract,       [OP_SORT] = tile_sort,
