@@ -398,6 +398,33 @@ static void build_plain(setup *s) {
                        : graph_attention(s->g, q, k, v, slot, last, 0.7f, p[4]));
 }
 
+/* The backward pass of that, of any result of it: sums of rows, then towards q, k and v. p: query
+ * heads, kv heads, d, type of k and v, window, range_kind, 1: the range is given */
+static void build_backward(setup *s) {
+    const uint32_t *p = s->p;
+    const graph_dim rows = ROWS(s), q_dims[3] = {rows, {p[0], 0}, {p[2], 0}},
+                    k_dims[4] = {{1, 0}, rows, {p[1], 0}, {p[2], 0}};
+    graph_value x[4], given[2], places[3];
+    for (uint32_t i = 0; i < 2; i++) {
+        x[3 * i] = add_input(s, TYPE_F32, FILL_UNIT, 1, 3, q_dims);
+        given[i] = add_input(s, TYPE_F32, FILL_UNIT, 1, 4, k_dims);
+        x[1 + i] = p[3] == TYPE_F32 ? given[i] : graph_cast(s->g, given[i], (base_type)p[3], false);
+    }
+    places[0] = add_input(s, TYPE_I32, FILL_SAME, 0, DIMS(rows));
+    places[1] = add_input(s, TYPE_I32, FILL_FIRST, (float)p[5], DIMS(rows));
+    places[2] = add_input(s, TYPE_I32, FILL_LAST, (float)p[5], DIMS(rows));
+    const graph_value y = add_input(s, TYPE_F32, FILL_UNIT, 1, 3, q_dims);
+    const graph_value sums = graph_op(
+        s->g, OP_ATTENTION_SUMS,
+        (graph_value[]){x[0], x[1], y, places[0], places[2], x[3], p[6] ? places[1] : 0},
+        (graph_attrs){.attention_sums = {0.7f, p[4]}});
+    add_output(s, sums);
+    for (uint32_t i = 0; i < 3; i++)
+        add_output(s, graph_op(s->g, OP_ATTENTION_BACK,
+                               (graph_value[GRAPH_IN_MAX]){x[0], x[1], x[2], x[3], sums},
+                               (graph_attrs){.attention_back = {0.7f, i}}));
+}
+
 static graph_value add_list(setup *s, list which) {
     return add_input(s, TYPE_I32, FILL_LIST, (float)which, DIMS(ROWS(s)));
 }
@@ -982,6 +1009,14 @@ static const op_case cases[] = {
     {"attention/plain/outside", build_plain, {4, 2, 32, 1, 0, RANGE_OUTSIDE, 1}, 24, 9, 4e-6f, 0, ROUNDING, NULL},
     {"attention/plain/outside-window", build_plain, {4, 2, 32, 1, 6, RANGE_OUTSIDE, 0}, 40, 9, 4e-6f, 0, ROUNDING, NULL},
     {"attention/plain/long", build_plain, {2, 2, 16, 0, 0, RANGE_ENCODER, 0}, 180, 130, 4e-6f, 0, ROUNDING, NULL},
+    {"backward/causal", build_backward, {4, 2, 64, TYPE_F32, 0, RANGE_PACKED, 0}, 9, 4, 2e-5f, 0, ROUNDING, NULL},
+    {"backward/packed", build_backward, {2, 1, 72, TYPE_F16, 0, RANGE_PACKED, 1}, 41, 33, 2e-5f, 0, ROUNDING, NULL},
+    {"backward/window", build_backward, {3, 3, 16, TYPE_F32, 5, RANGE_PACKED, 0}, 75, 68, 2e-5f, 0, ROUNDING, NULL},
+    {"backward/odd", build_backward, {6, 2, 9, TYPE_F16, 0, RANGE_BLOCK, 1}, 37, 18, 2e-5f, 0, ROUNDING, NULL},
+    {"backward/outside", build_backward, {4, 1, 32, TYPE_F32, 0, RANGE_OUTSIDE, 1}, 24, 9, 2e-5f, 0, ROUNDING, NULL},
+    {"backward/none", build_backward, {4, 2, 24, TYPE_F32, 0, RANGE_NONE, 1}, 37, 18, 2e-5f, 0, ROUNDING, NULL},
+    {"backward/heads-of-256", build_backward, {4, 1, 256, TYPE_F32, 0, RANGE_PACKED, 1}, 12, 7, 4e-5f, 0, ROUNDING, NULL},
+    {"backward/heads-of-520", build_backward, {2, 1, 520, TYPE_F16, 0, RANGE_ENCODER, 1}, 5, 3, 4e-5f, 0, ROUNDING, NULL},
     {"step/outside", build_step, {TYPE_F32, 4, 1, 64, 2, 150, 0, 140, 4}, 8, 5, 5e-6f, 0, ROUNDING, states_step},
     {"step/outside-window", build_step, {TYPE_F32, 4, 2, 32, 2, 30, 11, 30, 4}, 8, 5, 5e-6f, 0, ROUNDING, states_step},
     {"step/outside-shared", build_step, {TYPE_F16, 4, 2, 64, 2, 30, 0, 30, 5}, 8, 5, 5e-6f, 0, ROUNDING, states_step},
