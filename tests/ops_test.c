@@ -1431,6 +1431,19 @@ static void run_cases(test *t, const test_form *form, size_t number) {
         CHECK_INT(t, heap.bytes, 0);
 }
 
+/* The backward pass on matrix units: halves, and BF16 where nobody knows how large gradients are;
+ * sums of as many products as there are rows or keys. */
+/* clang-format off */
+static const op_case backward_cases[] = {
+    {"backward/heads-of-64", build_backward, {2, 2, 64, TYPE_F16, 0, RANGE_PACKED, 0}, 150, 133, 3e-2f, 0, HALVES, NULL},
+    {"backward/packed", build_backward, {4, 1, 72, TYPE_F16, 0, RANGE_PACKED, 1}, 140, 39, 3e-2f, 0, HALVES, NULL},
+    {"backward/bf16", build_backward, {6, 2, 48, TYPE_F32, 0, RANGE_BLOCK, 1}, 140, 129, 2e-1f, 0, HALVES, NULL},
+    {"backward/outside", build_backward, {3, 1, 32, TYPE_F32, 0, RANGE_OUTSIDE, 1}, 130, 9, 1e-1f, 0, HALVES, NULL},
+    {"backward/none", build_backward, {2, 1, 16, TYPE_F16, 0, RANGE_NONE, 1}, 131, 128, 3e-2f, 0, HALVES, NULL},
+    {"backward/heads-of-264", build_backward, {2, 1, 264, TYPE_F32, 9, RANGE_PACKED, 0}, 128, 70, 2e-1f, 0, HALVES, NULL},
+};
+/* clang-format on */
+
 /* Forms of attention that other devices take: of matrix units what CUDA does with halves, as the
  * interpreter sees it; of many keys with large subgroups, with little memory, passes and numbers
  * drawn, and on the software device. */
@@ -1448,6 +1461,10 @@ static const struct attention_form {
      227 << 10, false},
     {"matrix-small", "_matrix", matrix_cases, 2, 32, 1, 80 << 10, false},
     {"matrix-chosen", NULL, matrix_cases, sizeof matrix_cases / sizeof *matrix_cases, 1, 0, 0,
+     false},
+    {"matrix", "_matrix", backward_cases, sizeof backward_cases / sizeof *backward_cases, 32, 2,
+     227 << 10, false},
+    {"matrix-chosen", NULL, backward_cases, sizeof backward_cases / sizeof *backward_cases, 1, 0, 0,
      false},
     {"far", "_far", far_cases, sizeof far_cases / sizeof *far_cases, 32, 2, 48 << 10, false},
     {"far-drawn", "_far", far_cases, sizeof far_cases / sizeof *far_cases, 8, 1, 16 << 10, true},

@@ -3,7 +3,8 @@
 #include "tile/attention_back.h"
 #include "base/build.h"
 
-enum { KEYS_MAX = 1 << 24 /* whole numbers of F32 */, SUBGROUP_MIN = 8 };
+enum { KEYS_MAX = 1 << 24 /* whole numbers of F32 */, SUBGROUP_MIN = 8, MERGE_LANES = 64 };
+enum { SHARES }; /* scratch memory of a node */
 
 static void task_of(const graph *g, const graph_node *node, back_task *t) {
     const bool sums = node->op == OP_ATTENTION_SUMS;
@@ -25,6 +26,10 @@ static void lines_bind(back_lines *x, tile_kernel *k, uint32_t which, const char
     for (uint32_t i = 0; i < 2; i++) x->stride[which][i] = t->stride[axis + i];
 }
 
+static uint64_t shares_bytes(const back_task *t) { /* [split, keys, kv heads, d] */
+    return (uint64_t)t->split * t->a.n_row * t->a.n_kv * t->a.d * 4;
+}
+
 void back_bind(back_bound *x, tile_kernel *k, const back_task *t, ir_access out) {
     const attention_task *a = &t->a;
     *x = (back_bound){.scale = tile_f32(k, "scale", a->scale)};
@@ -43,7 +48,8 @@ void back_bind(back_bound *x, tile_kernel *k, const back_task *t, ir_access out)
         x->sums = tile_read(k, "sums", t->sums);
         x->n_key = tile_count(k, "held", a->held);
     }
-    x->out = tile_bind(k, "out", a->out, IR_F32, out);
+    x->out = t->split > 1 ? tile_scratch(k, "out", SHARES, shares_bytes(t), IR_F32, out)
+                          : tile_bind(k, "out", a->out, IR_F32, out);
 }
 
 ir_id back_read(const back_bound *x, tile_kernel *k, const back_lines *lines, uint32_t which,
@@ -86,6 +92,27 @@ void back_store_sums(const back_bound *x, tile_kernel *k, ir_id at, ir_id most, 
                     ir_select(b, some, ir_cast(b, IR_F32, first), one),
                     ir_select(b, some, ir_cast(b, IR_F32, tile_add(k, end, UINT32_MAX)), none)};
     ir_store(b, x->out, at, ir_compose(b, all, 4));
+}
+
+beryl_status back_merge(lowering *l, const graph_node *node, const back_task *t,
+                        beryl_error *error) {
+    const attention_task *a = &t->a;
+    const uint32_t line = a->n_kv * a->d, wide = line % 4 ? 1 : 4;
+    tile_kernel k;
+    tile_begin(&k, l, node, "attention_back_merge", MERGE_LANES);
+    ir_builder *b = k.b;
+    ir_memory from = tile_scratch(&k, "shares", SHARES, shares_bytes(t), IR_F32, IR_READ),
+              to = tile_write(&k, "out", a->out);
+    const lower_count count = lower_count_times(a->held, line / wide);
+    ir_id lane = tile_lane(&k), at = tile_mul(&k, lane, wide), sum = IR_NO_ID;
+    ir_if(b, ir_lt(b, lane, tile_count(&k, "count", count)));
+    for (uint32_t i = 0; i < t->split; i++) {
+        ir_id x = ir_load(b, from, tile_add(&k, at, i * a->n_row * line), wide);
+        sum = i ? ir_add(b, sum, x) : x;
+    }
+    ir_store(b, to, at, sum);
+    ir_end(b);
+    return tile_end(&k, count, MERGE_LANES, error);
 }
 
 /* ---- a lane owns a line ---------------------------------------------------------------------- */
@@ -255,6 +282,7 @@ beryl_status tile_attention_back(lowering *l, const graph_node *node, beryl_erro
     if (t.a.n_row >= KEYS_MAX) return lower_refuse(l, node, "so many keys", error);
     const bool narrow = caps->subgroups && caps->subgroup_size < SUBGROUP_MIN,
                alone = narrow || (device_is_processor(caps) && !caps->loop_max);
+    if (back_matrix_fits(l, &t)) return back_matrix(l, node, &t, error);
     if (!alone && back_tile_fits(l, &t)) return back_tile(l, node, &t, error);
     return back_serial(l, node, &t, error);
 }

@@ -17,6 +17,9 @@ typedef struct back_task {
     attention_task a; /* without v and places, but where kind is BACK_SUMS */
     back_kind kind;
     graph_value d, y, sums; /* y: of BACK_SUMS, which makes sums */
+    /* towards k and v: workgroups share the heads of a key, and this many sums of each lie in
+     * scratch, until back_merge; 0, 1: they do not */
+    uint32_t split;
 } back_task;
 
 /* Towards q, or of sums: rows are owned, else keys. */
@@ -51,6 +54,10 @@ ir_id back_weight(const back_bound *x, tile_kernel *k, const back_task *t, ir_id
 void back_store_sums(const back_bound *x, tile_kernel *k, ir_id at, ir_id most, ir_id total,
                      ir_id delta, ir_id first, ir_id end);
 
+/* The step that adds the sums in scratch up, in one order. */
+beryl_status back_merge(lowering *l, const graph_node *node, const back_task *t,
+                        beryl_error *error);
+
 /* ---- forms ----------------------------------------------------------------------------------- */
 
 /* A lane owns a line: any shape. */
@@ -59,5 +66,9 @@ beryl_status back_serial(lowering *l, const graph_node *node, const back_task *t
 /* Tiles in workgroup memory. */
 bool back_tile_fits(const lowering *l, const back_task *t);
 beryl_status back_tile(lowering *l, const graph_node *node, const back_task *t, beryl_error *error);
+/* On matrix units, where halves will do. */
+bool back_matrix_fits(const lowering *l, const back_task *t);
+beryl_status back_matrix(lowering *l, const graph_node *node, const back_task *t,
+                         beryl_error *error);
 
 #endif

@@ -1,0 +1,653 @@
+/* attention_back_matrix.c - the backward pass of attention on matrix units, where a plan may be
+ * fast (tile/attention_back.h).
+ *
+ * As in attention_matrix.c a subgroup has 16 owned lines, and what it makes of a tile of others
+ * stays in fragments: products become weights where they are, and these are the left side of the
+ * product with the others. Products of queries and keys are of halves; gradients, whose size nobody
+ * knows, are BF16 unless keys are halves in memory. Where heads are long, workgroups share the
+ * columns of the sums. */
+#include "tile/attention_back.h"
+#include "base/build.h"
+
+enum {
+    ROWS = 16, /* of a fragment; */
+    TILE = 8,  /* its columns; */
+    DEPTH = 16,
+    LANES = 32,
+    PAD = 8, /* elements: lines begin in other banks */
+    EIGHT = ATTENTION_EIGHT,
+    EIGHTS_AHEAD = 4, /* that a lane asks for at a time */
+    D_MAX = 512,
+    COLUMNS_MAX = 256, /* of the sums of a subgroup */
+    LINES_FEW = 128    /* not worth it */
+};
+#define LOG2_E 1.44269504f
+
+typedef struct form {
+    uint32_t warps, own, other; /* own: lines of a tile, 16 a subgroup */
+    uint32_t d, parts, columns; /* d: whole fragments; parts: of its columns */
+    uint32_t group, queries;    /* of a tile of rows */
+    uint32_t split;             /* heads of a key are summed by so many workgroups */
+    ir_type type;               /* of gradients and weights */
+} form;
+
+static uint32_t line_of(const form *f) { /* elements of a staged line */
+    return f->d + PAD;
+}
+
+static bool wants_slopes(const back_task *t) {
+    return t->kind == BACK_Q || t->kind == BACK_K;
+}
+
+/* The others of scores once more, as another type. */
+static bool has_twin(const form *f, const back_task *t) {
+    return wants_slopes(t) && f->type != IR_F16;
+}
+
+static uint32_t bytes_of(const form *f, const back_task *t) {
+    const uint32_t own = wants_slopes(t) ? 2 : 1, twin = has_twin(f, t),
+                   other = (t->kind == BACK_SUMS ? 1 : 2) + twin;
+    return (own * f->own + other * f->other) * line_of(f) * 2 + f->other * 16;
+}
+
+/* Workgroups share the heads of a key where there are few of them. */
+static void group_heads(form *f, const attention_task *a, bool rows, uint32_t units) {
+    uint32_t heads = a->n_head / a->n_kv;
+    const uint32_t lines = rows ? f->own : f->other;
+    const uint64_t groups = (uint64_t)((a->n_row + f->own - 1) / f->own) * a->n_kv * f->parts;
+    f->split = 1;
+    while (!rows && groups * f->split < units && heads % 2 == 0) f->split *= 2, heads /= 2;
+    f->group = heads < lines ? heads : lines;
+    while (heads % f->group || lines % f->group) f->group--;
+    f->queries = lines / f->group;
+}
+
+static bool form_of(const lowering *l, const back_task *t, form *f) {
+    static const struct {
+        uint16_t d_max, warps, other;
+    } forms[] = {{128, 8, 64}, {256, 8, 32}, {512, 4, 32}, {512, 4, 16},
+                 {128, 4, 64}, {256, 4, 32}, {512, 2, 16}};
+    const device_caps *caps = l->caps;
+    const attention_task *a = &t->a;
+    const bool rows = back_owns_rows(t);
+    const uint32_t units = caps->compute_units ? caps->compute_units : 128;
+    const ir_type type = a->cache == TYPE_F16 ? IR_F16 : IR_BF16;
+    if (!BUILD_HAS_C_TEXTS || caps->subgroup_size != LANES || !a->fast || a->d > D_MAX ||
+        !back_reads(l, t, EIGHT) || a->n < LINES_FEW || a->n_row < LINES_FEW ||
+        !ir_has_fragment(caps, IR_F16, IR_F32, ROWS, TILE, DEPTH) ||
+        !ir_has_fragment(caps, type, IR_F32, ROWS, TILE, DEPTH))
+        return false;
+    uint64_t most = 0;
+    for (uint32_t i = 0; i < sizeof forms / sizeof *forms; i++) {
+        form g = {.warps = forms[i].warps,
+                  .own = forms[i].warps * ROWS,
+                  .other = forms[i].other,
+                  .d = (a->d + DEPTH - 1) / DEPTH * DEPTH,
+                  .parts = t->kind == BACK_SUMS ? 1 : (a->d + COLUMNS_MAX - 1) / COLUMNS_MAX,
+                  .type = type};
+        while (g.d % (g.parts * DEPTH)) g.d += DEPTH;
+        g.columns = g.d / g.parts;
+        group_heads(&g, a, rows, units);
+        const uint64_t groups =
+            (rows ? (uint64_t)((a->n + g.queries - 1) / g.queries) * (a->n_head / g.group)
+                  : (uint64_t)((a->n_row + g.own - 1) / g.own) * a->n_kv * g.split) *
+            g.parts;
+        if (a->d > forms[i].d_max || bytes_of(&g, t) > caps->workgroup_bytes ||
+            g.warps * LANES > caps->workgroup_invocations || groups <= most)
+            continue;
+        *f = g;
+        most = groups;
+        if (groups >= units - units / 8) break;
+    }
+    return most > 0;
+}
+
+bool back_matrix_fits(const lowering *l, const back_task *t) {
+    form f;
+    return form_of(l, t, &f);
+}
+
+typedef struct matrix {
+    tile_kernel k;
+    const back_task *t;
+    form f;
+    back_bound x;
+    /* of the workgroup, [own or other, line]: pairs of lines, and the twin; f32 [other, 4]: of rows
+     * that are the others: sum in exponents of 2, delta, first and last key */
+    ir_memory own[2], other[2], twin, stats;
+    ir_memory uniform;                 /* of the workgroup, u32 [2]: what loops go by */
+    ir_memory most, total, delta;      /* registers [2], of BACK_SUMS */
+    ir_memory of_own;                  /* registers [2, 4]: as stats, of the lane's rows */
+    ir_fragments left[2], right[2];    /* of halves, of gradients */
+    ir_fragments score, slope, weight, sum;
+    uint32_t n_other, n_column;        /* fragments */
+    ir_id local, lane, warp, scale;    /* scale: of exponents of 2 */
+    ir_id kv, first_own, first_other, first_head, n_query;
+    ir_id part, share;                 /* of columns; of heads */
+} matrix;
+
+static ir_id constant(matrix *m, uint32_t n) {
+    return ir_u32(m->k.b, n);
+}
+
+static ir_type type_of(const matrix *m, uint32_t which) {
+    return which ? m->f.type : IR_F16;
+}
+
+static void bind(matrix *m) {
+    tile_kernel *k = &m->k;
+    ir_builder *b = k->b;
+    const form *f = &m->f;
+    const back_kind kind = m->t->kind;
+    const bool sums = kind == BACK_SUMS;
+    back_bind(&m->x, k, m->t, IR_READ_WRITE);
+    m->scale = ir_mul(b, m->x.scale, ir_f32(b, LOG2_E));
+    for (uint32_t i = 0; i < 2; i++) {
+        if (!i || wants_slopes(m->t))
+            m->own[i] = ir_workgroup(b, type_of(m, i), f->own * line_of(f));
+        if (!i || !sums) m->other[i] = ir_workgroup(b, type_of(m, i), f->other * line_of(f));
+    }
+    if (has_twin(f, m->t)) m->twin = ir_workgroup(b, f->type, f->other * line_of(f));
+    if (!back_owns_rows(m->t)) m->stats = ir_workgroup(b, IR_F32, f->other * 4);
+    else m->of_own = ir_register(b, IR_F32, 8);
+    m->uniform = ir_workgroup(b, IR_U32, 2);
+    m->n_other = f->other / TILE;
+    m->n_column = f->columns / TILE;
+    for (uint32_t i = 0; i < (sums ? 1 : 2); i++) {
+        if (i && f->type == IR_F16) {
+            m->left[1] = m->left[0], m->right[1] = m->right[0];
+            break;
+        }
+        m->left[i] = ir_fragment(b, IR_ROLE_A, type_of(m, i), ROWS, TILE, DEPTH, 1);
+        m->right[i] = ir_fragment(b, IR_ROLE_B, type_of(m, i), ROWS, TILE, DEPTH, 2);
+    }
+    m->score = ir_fragment(b, IR_ROLE_C, IR_F32, ROWS, TILE, DEPTH, m->n_other);
+    if (wants_slopes(m->t))
+        m->slope = ir_fragment(b, IR_ROLE_C, IR_F32, ROWS, TILE, DEPTH, m->n_other);
+    if (sums) {
+        m->most = ir_register(b, IR_F32, 2);
+        m->total = ir_register(b, IR_F32, 2);
+        m->delta = ir_register(b, IR_F32, 2);
+    } else {
+        m->weight = ir_fragment(b, IR_ROLE_A, f->type, ROWS, TILE, DEPTH, m->n_other / 2);
+        m->sum = ir_fragment(b, IR_ROLE_C, IR_F32, ROWS, TILE, DEPTH, m->n_column);
+    }
+    m->local = ir_local(b, 0);
+    m->lane = tile_rem(k, m->local, LANES);
+    m->warp = tile_div(k, m->local, LANES);
+    m->part = tile_rem(k, ir_group(b, 2), f->parts);
+    m->share = tile_div(k, ir_group(b, 2), f->parts);
+}
+
+/* ---- rows ------------------------------------------------------------------------------------ */
+
+/* Of a line of the tile of rows; beyond the last query: of that. */
+static void row_of(matrix *m, ir_id line, ir_id *query, ir_id *head) {
+    tile_kernel *k = &m->k;
+    ir_builder *b = k->b;
+    ir_id own = ir_min(b, tile_div(k, line, m->f.group), tile_add(k, m->n_query, UINT32_MAX));
+    *query = ir_add(b, back_owns_rows(m->t) ? m->first_own : m->first_other, own);
+    *head = ir_add(b, m->first_head, tile_rem(k, line, m->f.group));
+}
+
+static ir_id is_row(matrix *m, ir_id line) {
+    return ir_lt(m->k.b, tile_div(&m->k, line, m->f.group), m->n_query);
+}
+
+static ir_id sums_at(matrix *m, ir_id query, ir_id head) {
+    ir_builder *b = m->k.b;
+    return tile_mul(&m->k, ir_fma(b, query, constant(m, m->t->a.n_head), head), 4);
+}
+
+/* Sum in exponents of 2, delta, first and last key of a row; no row: no keys. */
+static ir_id stats_of(matrix *m, ir_id line) {
+    tile_kernel *k = &m->k;
+    ir_builder *b = k->b;
+    ir_id query, head, is = is_row(m, line), all[4];
+    row_of(m, line, &query, &head);
+    if (m->t->kind == BACK_SUMS) {
+        attention_keys keys;
+        attention_keys_of(&m->x.places, k, &m->t->a, query, &keys);
+        ir_id some = ir_lt(b, keys.first, keys.end);
+        is = ir_and(b, is, some);
+        all[0] = all[1] = ir_f32(b, 0);
+        all[2] = ir_cast(b, IR_F32, keys.first);
+        all[3] = ir_cast(b, IR_F32, tile_add(k, keys.end, UINT32_MAX));
+    } else {
+        ir_id x = ir_load(b, m->x.sums, sums_at(m, query, head), 4);
+        for (uint32_t i = 0; i < 4; i++) all[i] = ir_extract(b, x, i);
+        all[0] = ir_mul(b, all[0], ir_f32(b, LOG2_E));
+    }
+    all[2] = ir_select(b, is, all[2], ir_f32(b, 1));
+    all[3] = ir_select(b, is, all[3], ir_f32(b, 0));
+    return ir_compose(b, all, 4);
+}
+
+/* The keys that some row of the tile sees, from .. to; none: from is above to. */
+static void reach(matrix *m, uint32_t lines, ir_id *from, ir_id *to) {
+    ir_builder *b = m->k.b;
+    *from = ir_f32(b, 3e38f), *to = ir_f32(b, -1);
+    for (uint32_t i = 0; i < lines; i += LANES) {
+        ir_id line = ir_min(b, tile_add(&m->k, m->lane, i), constant(m, lines - 1));
+        ir_id of = back_owns_rows(m->t)
+                       ? stats_of(m, line)
+                       : ir_load(b, m->stats, tile_mul(&m->k, line, 4), 4);
+        ir_id low = ir_extract(b, of, 2), high = ir_extract(b, of, 3), some = ir_le(b, low, high);
+        *from = ir_min(b, *from, ir_select(b, some, low, ir_f32(b, 3e38f)));
+        *to = ir_max(b, *to, ir_select(b, some, high, ir_f32(b, -1)));
+    }
+    *from = ir_subgroup_min(b, *from);
+    *to = ir_subgroup_max(b, *to);
+}
+
+/* What all subgroups have found, as one number for all lanes. */
+static void agree(matrix *m, uint32_t n, const ir_id *found, ir_id *number) {
+    ir_builder *b = m->k.b;
+    ir_if(b, ir_eq(b, m->local, constant(m, 0)));
+    for (uint32_t i = 0; i < n; i++) ir_store(b, m->uniform, constant(m, i), found[i]);
+    ir_end(b);
+    for (uint32_t i = 0; i < n; i++) number[i] = ir_uniform_load(b, m->uniform, constant(m, i));
+}
+
+/* ---- to workgroup memory --------------------------------------------------------------------- */
+
+/* Eight elements from e on of a line of the owned or the other tile, F32; beyond d: 0. */
+static ir_id eight_of(matrix *m, bool own, uint32_t which, ir_id line, ir_id e) {
+    tile_kernel *k = &m->k;
+    ir_builder *b = k->b;
+    const uint32_t d = m->t->a.d;
+    const bool rows = own == back_owns_rows(m->t), guard = m->f.d != d;
+    ir_id at, head = m->kv, inside = guard ? ir_min(b, e, constant(m, d - EIGHT)) : e, both[2];
+    if (rows) row_of(m, line, &at, &head);
+    else
+        at = ir_min(b, ir_add(b, own ? m->first_own : m->first_other, line),
+                    tile_add(k, m->x.n_key, UINT32_MAX));
+    for (uint32_t i = 0; i < 2; i++)
+        both[i] = back_read(&m->x, k, rows ? &m->x.rows : &m->x.keys, which, at, head,
+                            tile_add(k, inside, 4 * i), 4);
+    ir_id x = ir_compose(b, both, 2);
+    return guard ? ir_select(b, ir_splat(b, ir_lt(b, e, constant(m, d)), EIGHT), x,
+                             ir_number(b, IR_F32, EIGHT, 0))
+                 : x;
+}
+
+/* Pair `which` of lines of a tile; of others with their twin. */
+static void stage(matrix *m, bool own, uint32_t which) {
+    tile_kernel *k = &m->k;
+    ir_builder *b = k->b;
+    const form *f = &m->f;
+    const uint32_t lines = own ? f->own : f->other, eights = f->d / EIGHT, n = lines * eights,
+                   threads = f->warps * LANES, turns = (n + threads - 1) / threads,
+                   ahead = turns < EIGHTS_AHEAD ? turns : EIGHTS_AHEAD;
+    const ir_memory to = own ? m->own[which] : m->other[which];
+    ir_id turn = ir_loop(b, constant(m, 0), constant(m, turns), constant(m, ahead));
+    ir_id x[EIGHTS_AHEAD], at[EIGHTS_AHEAD], is[EIGHTS_AHEAD];
+    for (uint32_t i = 0; i < ahead; i++) {
+        ir_id number = ir_add(b, m->local, tile_mul(k, tile_add(k, turn, i), threads));
+        ir_id line = tile_div(k, number, eights),
+              e = tile_mul(k, tile_rem(k, number, eights), EIGHT);
+        is[i] = ir_lt(b, line, constant(m, lines));
+        line = ir_min(b, line, constant(m, lines - 1));
+        x[i] = eight_of(m, own, which, line, e);
+        at[i] = ir_add(b, tile_mul(k, line, line_of(f)), e);
+    }
+    for (uint32_t i = 0; i < ahead; i++) {
+        const bool some = n % (threads * ahead);
+        if (some) ir_if(b, is[i]);
+        ir_store(b, to, at[i], ir_cast(b, type_of(m, which), x[i]));
+        if (!own && !which && has_twin(f, m->t))
+            ir_store(b, m->twin, at[i], ir_cast(b, f->type, x[i]));
+        if (some) ir_end(b);
+    }
+    ir_end(b);
+}
+
+static void stage_others(matrix *m) {
+    stage(m, false, 0);
+    if (m->t->kind != BACK_SUMS) stage(m, false, 1);
+}
+
+static void stage_own(matrix *m) {
+    stage(m, true, 0);
+    if (wants_slopes(m->t)) stage(m, true, 1);
+}
+
+/* ---- products -------------------------------------------------------------------------------- */
+
+/* c[i] += a b[i], i of n; b[i] lies `step` elements after the one before. */
+static void multiply(matrix *m, ir_fragments c, uint32_t n, ir_fragments a, uint32_t place,
+                     ir_fragments right, ir_memory memory, ir_id from, uint32_t step,
+                     bool transposed) {
+    tile_kernel *k = &m->k;
+    ir_builder *b = k->b;
+    for (uint32_t i = 0; i < n; i += 2) {
+        for (uint32_t j = 0; j < 2; j++)
+            ir_fragment_load(b, right, constant(m, j), memory, tile_add(k, from, (i + j) * step),
+                             constant(m, line_of(&m->f)), transposed);
+        for (uint32_t j = 0; j < 2; j++)
+            ir_fragment_mma(b, c, constant(m, i + j), a, constant(m, place), right,
+                            constant(m, j));
+    }
+}
+
+/* Products of pair `which` of lines. */
+static void find_products(matrix *m, ir_fragments c, uint32_t which) {
+    tile_kernel *k = &m->k;
+    ir_builder *b = k->b;
+    const uint32_t line = line_of(&m->f);
+    for (uint32_t i = 0; i < m->n_other; i++)
+        ir_fragment_fill(b, c, constant(m, i), ir_f32(b, 0));
+    for (uint32_t e = 0; e < m->f.d; e += DEPTH) {
+        ir_fragment_load(b, m->left[which], constant(m, 0), m->own[which],
+                         tile_add(k, tile_mul(k, m->warp, ROWS * line), e), constant(m, line),
+                         false);
+        multiply(m, c, m->n_other, m->left[which], 0, m->right[which], m->other[which],
+                 constant(m, e), TILE * line, true);
+    }
+}
+
+static void add_others(matrix *m) {
+    const form *f = &m->f;
+    const uint32_t line = line_of(f);
+    const ir_memory from = m->t->kind == BACK_V ? m->other[1]
+                           : has_twin(f, m->t)  ? m->twin
+                                                : m->other[0];
+    ir_id column = tile_mul(&m->k, m->part, f->columns);
+    for (uint32_t e = 0; e < f->other; e += DEPTH)
+        multiply(m, m->sum, m->n_column, m->weight, e / DEPTH, m->right[1], from,
+                 tile_add(&m->k, column, e * line), TILE, false);
+}
+
+/* ---- weights --------------------------------------------------------------------------------- */
+
+/* Line 8 q + lane / 4 of the subgroup's owned ones. */
+static ir_id own_line(matrix *m, uint32_t q) {
+    tile_kernel *k = &m->k;
+    return tile_add(k, ir_add(k->b, tile_mul(k, m->warp, ROWS), tile_div(k, m->lane, 4)), q * TILE);
+}
+
+/* Column 8 i + 2 (lane % 4) + w of the others. */
+static ir_id other_line(matrix *m, uint32_t i, uint32_t w) {
+    return tile_add(&m->k, tile_mul(&m->k, tile_rem(&m->k, m->lane, 4), 2), i * TILE + w);
+}
+
+/* Of the pairs of owned line q and columns 8 i: what rows say, and which of them see their key. */
+typedef struct pair {
+    ir_id sum, delta; /* width 2 */
+    ir_id sees[2];
+} pair;
+
+static pair pair_of(matrix *m, uint32_t i, uint32_t q) {
+    tile_kernel *k = &m->k;
+    ir_builder *b = k->b;
+    const bool rows = back_owns_rows(m->t);
+    ir_id all[4][2];
+    pair p;
+    for (uint32_t w = 0; w < 2; w++) {
+        ir_id of = rows ? ir_load(b, m->of_own, constant(m, q * 4), 4)
+                        : ir_load(b, m->stats, tile_mul(k, other_line(m, i, w), 4), 4);
+        ir_id key = rows ? ir_add(b, m->first_other, other_line(m, i, w))
+                         : ir_add(b, m->first_own, own_line(m, q));
+        for (uint32_t n = 0; n < 4; n++) all[n][w] = ir_extract(b, of, n);
+        key = ir_cast(b, IR_F32, key);
+        p.sees[w] = ir_and(b, ir_ge(b, key, all[2][w]), ir_le(b, key, all[3][w]));
+    }
+    p.sum = ir_compose(b, all[0], 2);
+    p.delta = ir_compose(b, all[1], 2);
+    return p;
+}
+
+static ir_id seen(matrix *m, const pair *p, ir_id x, float none) {
+    ir_builder *b = m->k.b;
+    ir_id all[2];
+    for (uint32_t w = 0; w < 2; w++)
+        all[w] = ir_select(b, p->sees[w], ir_extract(b, x, w), ir_f32(b, none));
+    return ir_compose(b, all, 2);
+}
+
+static void weigh(matrix *m) {
+    ir_builder *b = m->k.b;
+    ir_id scale = ir_splat(b, m->scale, 2), zero = ir_number(b, IR_F32, 2, 0);
+    for (uint32_t i = 0; i < m->n_other; i++)
+        for (uint32_t q = 0; q < 2; q++) {
+            const pair p = pair_of(m, i, q);
+            ir_id at = constant(m, i), x = ir_fragment_get(b, m->score, at, q);
+            x = ir_min(b, ir_fma(b, x, scale, ir_neg(b, p.sum)), zero);
+            x = seen(m, &p, ir_exp2(b, x), 0);
+            if (wants_slopes(m->t))
+                x = ir_mul(b, x, ir_sub(b, ir_fragment_get(b, m->slope, at, q), p.delta));
+            ir_fragment_set(b, m->weight, constant(m, i / 2), q + i % 2 * 2,
+                            ir_cast(b, m->f.type, x));
+        }
+}
+
+static void turn(matrix *m) {
+    find_products(m, m->score, 0);
+    if (wants_slopes(m->t)) find_products(m, m->slope, 1);
+    weigh(m);
+    add_others(m);
+}
+
+/* ---- sums of rows ---------------------------------------------------------------------------- */
+
+static void sums_turn(matrix *m) {
+    tile_kernel *k = &m->k;
+    ir_builder *b = k->b;
+    find_products(m, m->score, 0);
+    for (uint32_t q = 0; q < 2; q++) {
+        ir_id before = ir_load(b, m->most, constant(m, q), 1), own = ir_splat(b, before, 2),
+              total = ir_number(b, IR_F32, 2, 0);
+        for (uint32_t i = 0; i < m->n_other; i++) {
+            const pair p = pair_of(m, i, q);
+            ir_id x = ir_mul(b, ir_fragment_get(b, m->score, constant(m, i), q),
+                             ir_splat(b, m->scale, 2));
+            x = seen(m, &p, x, ATTENTION_MASKED);
+            ir_fragment_set(b, m->score, constant(m, i), q, x);
+            own = ir_max(b, own, x);
+        }
+        ir_id now = tile_max_vector(k, own), both = ir_splat(b, now, 2);
+        for (uint32_t i = 0; i < m->n_other; i++)
+            total = ir_add(
+                b, total,
+                ir_exp2(b, ir_sub(b, ir_fragment_get(b, m->score, constant(m, i), q), both)));
+        ir_id kept = ir_mul(b, ir_load(b, m->total, constant(m, q), 1),
+                            ir_exp2(b, ir_sub(b, before, now)));
+        ir_store(b, m->total, constant(m, q), ir_add(b, kept, tile_sum_vector(k, total)));
+        ir_store(b, m->most, constant(m, q), now);
+    }
+}
+
+/* Over the lanes that share a line. */
+static ir_id shared(matrix *m, ir_id x, bool sum) {
+    ir_builder *b = m->k.b;
+    for (uint32_t mask = 1; mask < 4; mask *= 2) {
+        ir_id other = ir_subgroup_shuffle_xor(b, x, mask);
+        x = sum ? ir_add(b, x, other) : ir_max(b, x, other);
+    }
+    return x;
+}
+
+/* y d of the subgroup's rows, one after the other. */
+static void find_deltas(matrix *m) {
+    tile_kernel *k = &m->k;
+    ir_builder *b = k->b;
+    const attention_task *a = &m->t->a;
+    ir_memory part = ir_register(b, IR_F32, 4);
+    for (uint32_t q = 0; q < 2; q++) ir_store(b, m->delta, constant(m, q), ir_f32(b, 0));
+    for (uint32_t r = 0; r < ROWS; r++) {
+        ir_id query, head;
+        row_of(m, tile_add(k, tile_mul(k, m->warp, ROWS), r), &query, &head);
+        ir_store(b, part, constant(m, 0), ir_number(b, IR_F32, 4, 0));
+        ir_id e = ir_loop(b, tile_mul(k, m->lane, 4), constant(m, a->d), constant(m, 4 * LANES));
+        ir_id at =
+            tile_mul(k, ir_fma(b, query, constant(m, a->n_head), head), a->d);
+        ir_id y = ir_load(b, m->x.y, ir_add(b, ir_add(b, at, m->x.y_offset), e), 4);
+        ir_store(b, part, constant(m, 0),
+                 ir_fma(b, y, back_read(&m->x, k, &m->x.rows, 1, query, head, e, 4),
+                        ir_load(b, part, constant(m, 0), 4)));
+        ir_end(b);
+        ir_id sum = ir_subgroup_add(b, tile_sum_vector(k, ir_load(b, part, constant(m, 0), 4)));
+        ir_id own = constant(m, r / TILE),
+              is = ir_eq(b, tile_div(k, m->lane, 4), constant(m, r % TILE));
+        ir_store(b, m->delta, own, ir_select(b, is, sum, ir_load(b, m->delta, own, 1)));
+    }
+}
+
+static void sums_finish(matrix *m) {
+    tile_kernel *k = &m->k;
+    ir_builder *b = k->b;
+    ir_id most[2], total[2];
+    find_deltas(m);
+    for (uint32_t q = 0; q < 2; q++) {
+        ir_id own = ir_load(b, m->most, constant(m, q), 1);
+        most[q] = shared(m, own, false);
+        total[q] = shared(m,
+                          ir_mul(b, ir_load(b, m->total, constant(m, q), 1),
+                                 ir_exp2(b, ir_sub(b, own, most[q]))),
+                          true);
+    }
+    ir_if(b, ir_eq(b, tile_rem(k, m->lane, 4), constant(m, 0)));
+    for (uint32_t q = 0; q < 2; q++) {
+        ir_id line = own_line(m, q), query, head;
+        attention_keys keys;
+        row_of(m, line, &query, &head);
+        attention_keys_of(&m->x.places, k, &m->t->a, query, &keys);
+        ir_if(b, is_row(m, line));
+        back_store_sums(&m->x, k, sums_at(m, query, head), ir_mul(b, most[q], ir_f32(b, 1 / LOG2_E)),
+                        total[q], ir_load(b, m->delta, constant(m, q), 1), keys.first, keys.end);
+        ir_end(b);
+    }
+    ir_end(b);
+}
+
+/* ---- the kernel ------------------------------------------------------------------------------ */
+
+static void own_rows(matrix *m) {
+    tile_kernel *k = &m->k;
+    ir_builder *b = k->b;
+    const form *f = &m->f;
+    const attention_task *a = &m->t->a;
+    /* long ones first */
+    ir_id late = tile_add(k, ir_sub(b, ir_groups(b, 0), ir_group(b, 0)), UINT32_MAX), from, to;
+    m->first_own = tile_mul(k, late, f->queries);
+    m->n_query = ir_min(b, constant(m, f->queries), ir_sub(b, m->x.n_row, m->first_own));
+    m->first_head = tile_mul(k, ir_group(b, 1), f->group);
+    m->kv = tile_div(k, m->first_head, a->n_head / a->n_kv);
+    for (uint32_t q = 0; q < 2; q++)
+        ir_store(b, m->of_own, constant(m, q * 4), stats_of(m, own_line(m, q)));
+    reach(m, f->own, &from, &to);
+    stage_own(m);
+    ir_id none = ir_lt(b, to, from), zero = constant(m, 0), range[2];
+    const ir_id found[2] = {ir_cast(b, IR_U32, ir_select(b, none, ir_f32(b, 0), from)),
+                            ir_select(b, none, zero, tile_add(k, ir_cast(b, IR_U32, to), 1))};
+    agree(m, 2, found, range);
+    m->first_other = ir_loop(b, range[0], range[1], constant(m, f->other));
+    ir_barrier(b);
+    stage_others(m);
+    ir_barrier(b);
+    if (m->t->kind == BACK_SUMS) sums_turn(m);
+    else turn(m);
+    ir_end(b);
+}
+
+static void own_keys(matrix *m) {
+    tile_kernel *k = &m->k;
+    ir_builder *b = k->b;
+    const form *f = &m->f;
+    const attention_task *a = &m->t->a;
+    const uint32_t heads = a->n_head / a->n_kv, some = heads / f->split;
+    m->first_own = tile_mul(k, ir_group(b, 0), f->own);
+    m->kv = ir_group(b, 1);
+    stage_own(m);
+    ir_id head = ir_loop(b, constant(m, 0), constant(m, some), constant(m, f->group)), from, to;
+    m->first_head = ir_add(b, tile_mul(k, m->kv, heads), ir_fma(b, m->share, constant(m, some), head));
+    m->first_other = ir_loop(b, constant(m, 0), m->x.n_row, constant(m, f->queries));
+    m->n_query = ir_min(b, constant(m, f->queries), ir_sub(b, m->x.n_row, m->first_other));
+    ir_barrier(b);
+    ir_if(b, ir_lt(b, m->local, constant(m, f->other)));
+    ir_store(b, m->stats, tile_mul(k, m->local, 4), stats_of(m, m->local));
+    ir_end(b);
+    ir_barrier(b);
+    reach(m, f->other, &from, &to);
+    ir_id begin = ir_cast(b, IR_F32, m->first_own),
+          end = ir_cast(b, IR_F32, tile_add(k, m->first_own, f->own));
+    ir_id meet = ir_and(b, ir_lt(b, from, end), ir_ge(b, to, begin)), meets;
+    const ir_id found = ir_select(b, meet, constant(m, 1), constant(m, 0));
+    agree(m, 1, &found, &meets);
+    ir_if(b, ir_eq(b, meets, constant(m, 1)));
+    stage_others(m);
+    ir_barrier(b);
+    turn(m);
+    ir_end(b);
+    ir_end(b);
+    ir_end(b);
+}
+
+static void finish(matrix *m) {
+    tile_kernel *k = &m->k;
+    ir_builder *b = k->b;
+    const form *f = &m->f;
+    const attention_task *a = &m->t->a;
+    const bool rows = back_owns_rows(m->t);
+    ir_id column = ir_add(b, tile_mul(k, m->part, f->columns),
+                          tile_mul(k, tile_rem(k, m->lane, 4), 2));
+    ir_id factor = ir_splat(b, wants_slopes(m->t) ? m->x.scale : ir_f32(b, 1), 2);
+    for (uint32_t q = 0; q < 2; q++) {
+        ir_id line = own_line(m, q), at, head = m->kv, is;
+        if (rows) {
+            row_of(m, line, &at, &head);
+            is = is_row(m, line);
+        } else {
+            at = ir_add(b, m->first_own, line);
+            is = ir_lt(b, at, m->x.n_key);
+        }
+        if (f->split > 1) at = ir_fma(b, m->share, constant(m, a->n_row), at);
+        at = tile_mul(k, ir_fma(b, at, constant(m, rows ? a->n_head : a->n_kv), head), a->d);
+        ir_if(b, is);
+        for (uint32_t c = 0; c < m->n_column; c++) {
+            ir_id e = tile_add(k, column, c * TILE);
+            if (f->d != a->d) ir_if(b, ir_lt(b, e, constant(m, a->d)));
+            ir_store(b, m->x.out, ir_add(b, at, e),
+                     ir_mul(b, ir_fragment_get(b, m->sum, constant(m, c), q), factor));
+            if (f->d != a->d) ir_end(b);
+        }
+        ir_end(b);
+    }
+}
+
+beryl_status back_matrix(lowering *l, const graph_node *node, const back_task *task,
+                         beryl_error *error) {
+    static const char *const names[] = {[BACK_Q] = "attention_back_matrix_q",
+                                        [BACK_K] = "attention_back_matrix_k",
+                                        [BACK_V] = "attention_back_matrix_v",
+                                        [BACK_SUMS] = "attention_sums_matrix"};
+    back_task t = *task;
+    matrix m = {.t = &t};
+    const form *f = &m.f;
+    const attention_task *a = &t.a;
+    if (!form_of(l, task, &m.f)) return lower_refuse(l, node, "heads of this shape", error);
+    t.split = f->split;
+    tile_kernel *k = &m.k;
+    tile_begin(k, l, node, names[t.kind], f->warps * LANES);
+    ir_builder *b = k->b;
+    ir_subgroup(b, LANES);
+    bind(&m);
+    if (t.kind == BACK_SUMS)
+        for (uint32_t q = 0; q < 2; q++) {
+            ir_store(b, m.most, constant(&m, q), ir_f32(b, ATTENTION_NO_KEYS));
+            ir_store(b, m.total, constant(&m, q), ir_f32(b, 0));
+        }
+    for (uint32_t c = 0; t.kind != BACK_SUMS && c < m.n_column; c++)
+        ir_fragment_fill(b, m.sum, constant(&m, c), ir_f32(b, 0));
+    if (back_owns_rows(&t)) own_rows(&m);
+    else own_keys(&m);
+    if (t.kind == BACK_SUMS) sums_finish(&m);
+    else finish(&m);
+    const lower_count z = {(uint64_t)f->parts * f->split, 0};
+    beryl_status status =
+        back_owns_rows(&t)
+            ? tile_end_3d(k, a->rows, f->queries, (lower_count){a->n_head / f->group, 0}, 1, z, 1,
+                          error)
+            : tile_end_3d(k, a->held, f->own, (lower_count){a->n_kv, 0}, 1, z, 1, error);
+    return status == BERYL_OK && f->split > 1 ? back_merge(l, node, &t, error) : status;
+}
