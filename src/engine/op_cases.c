@@ -244,6 +244,29 @@ static graph_value make_attention(op_maker *m, const uint32_t *s) {
     return m->adding ? 0 : graph_attention(m->g, q, k, v, slot, pos, 0.125f, 0);
 }
 
+/* Of N rows, each over the keys before it: sums alone, or what is made of them towards q, k or v. */
+static graph_value make_backward(op_maker *m, const uint32_t *s) {
+    const uint32_t n = s[0], heads = s[1], d = s[2], rows[] = {n, heads, d}, keys[] = {1, n, heads, d};
+    const bool back = m->op == OP_ATTENTION_BACK;
+    const graph_value q = activation(m, 3, rows), slope = activation(m, 3, rows),
+                      k = activation_of(m, m->type, 4, keys),
+                      v = back ? activation_of(m, m->type, 4, keys) : 0,
+                      y = activation(m, 3, rows);
+    const graph_value slot = indices(m, 1, n, 1, 1, 0, true), pos = indices(m, 1, n, 1, n, 0, true);
+    const double pairs = 0.5 * n * (n + 1.0), wide = (double)heads * d;
+    counted(m, 4 * row_bytes(m, d) * heads * n + 12.0 * n * wide, 4.0 * n * wide,
+            (back ? s[3] == 2 ? 6 : 8 : 2) * pairs * wide);
+    if (m->adding) return 0;
+    const graph_value sums = graph_op(m->g, OP_ATTENTION_SUMS,
+                                      (graph_value[GRAPH_IN_MAX]){q, graph_copy(m->g, k), y, slot,
+                                                                  pos, slope},
+                                      (graph_attrs){.attention_sums = {0.125f, 0}});
+    return back ? graph_op(m->g, OP_ATTENTION_BACK,
+                           (graph_value[GRAPH_IN_MAX]){q, k, v, slope, sums},
+                           (graph_attrs){.attention_back = {0.125f, s[3]}})
+                : sums;
+}
+
 static graph_value make_argmax(op_maker *m, const uint32_t *s) {
     const graph_value x = rows(m, s[0], s[1]);
     counted(m, 4.0 * s[0] * s[1], 4.0 * s[0], 0);
@@ -297,6 +320,10 @@ static const op_case usual = {"ROWS,WIDTH", 2, USUAL, make_usual, OP_F32_ALONE, 
                      {{5, 2, 64}}},
     [OP_ATTENTION] = {"N,KEYS,HEADS,DIM", 4, {1, 512, 8, 64}, {1, 8192, 8, 256}, make_attention,
                       OP_CACHE_TYPES, {{1, 96, 4, 64}, {40, 96, 4, 64}}},
+    [OP_ATTENTION_SUMS] = {"N,HEADS,DIM", 3, {512, 8, 64}, {4096, 16, 128}, make_backward, OP_F32_ALONE,
+                           {{40, 4, 64}}},
+    [OP_ATTENTION_BACK] = {"N,HEADS,DIM,TOWARDS", 4, {512, 8, 64, 1}, {4096, 16, 128, 1}, make_backward,
+                           OP_F32_ALONE, {{40, 4, 64, 0}, {40, 4, 64, 1}, {40, 4, 64, 2}}},
     [OP_ARGMAX] = {"ROWS,WIDTH", 2, {4, 32768}, {16, 262144}, make_argmax, OP_F32_ALONE, {{4, 3001}}},
     [OP_SAMPLE] = {"ROWS,WIDTH", 2, {1, 32768}, {1, 262144}, make_sample, OP_F32_ALONE, {{4, 3001}}},
     [OP_SET_ROWS] = {"ROWS,WIDTH", 2, {64, 1024}, {8192, 4096}, make_set_rows, OP_F32_ALONE, {{7, 96}}},

@@ -213,6 +213,13 @@ static void make_sums(serial *s, ir_id row, ir_id head, ir_id kv) {
                     tile_sum_vector(k, ir_load(b, s->part[0], s->zero, s->wide)), of.first, of.end);
 }
 
+/* Opens a block. */
+static void sees(serial *s, ir_id key, ir_id low, ir_id high) {
+    ir_builder *b = s->k.b;
+    ir_id place = ir_cast(b, IR_F32, key);
+    ir_if(b, ir_and(b, ir_ge(b, place, low), ir_le(b, place, high)));
+}
+
 static void own_row(serial *s, ir_id line, ir_id head) {
     tile_kernel *k = &s->k;
     ir_builder *b = k->b;
@@ -225,7 +232,9 @@ static void own_row(serial *s, ir_id line, ir_id head) {
     ir_id first = ir_cast(b, IR_U32, ir_extract(b, of_row, 2)),
           end = tile_add(k, ir_cast(b, IR_U32, ir_extract(b, of_row, 3)), 1);
     ir_id key = ir_loop(b, first, end, ir_u32(b, 1));
+    sees(s, key, ir_extract(b, of_row, 2), ir_extract(b, of_row, 3));
     add_pair(s, line, head, key, kv, of_row);
+    ir_end(b);
     ir_end(b);
 }
 
@@ -233,11 +242,9 @@ static void own_key(serial *s, ir_id line, ir_id kv) {
     tile_kernel *k = &s->k;
     ir_builder *b = k->b;
     const uint32_t each = s->t->a.n_head / s->t->a.n_kv;
-    ir_id place = ir_cast(b, IR_F32, line), row = steps(s, s->x.n_row, 1);
-    ir_id first = tile_mul(k, kv, each), range = ir_load(b, s->x.sums,
-                                                          tile_add(k, sums_at(s, row, first), 2), 2);
-    ir_if(b, ir_and(b, ir_ge(b, place, ir_extract(b, range, 0)),
-                    ir_le(b, place, ir_extract(b, range, 1))));
+    ir_id row = steps(s, s->x.n_row, 1), first = tile_mul(k, kv, each),
+          range = ir_load(b, s->x.sums, tile_add(k, sums_at(s, row, first), 2), 2);
+    sees(s, line, ir_extract(b, range, 0), ir_extract(b, range, 1));
     ir_id i = steps(s, ir_u32(b, each), 1), head = ir_add(b, first, i);
     add_pair(s, row, head, line, kv, ir_load(b, s->x.sums, sums_at(s, row, head), 4));
     ir_end(b);
