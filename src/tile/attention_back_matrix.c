@@ -1,7 +1,7 @@
 /* attention_back_matrix.c - the backward pass of attention on matrix units, where a plan may be
  * fast (tile/attention_back.h).
  *
- * As in attention_matrix.c a subgroup has 16 owned lines, and what it makes of a tile of others
+ * As in attention_matrix.c a subgroup has 16 or 32 owned lines, and what it makes of a tile of others
  * stays in fragments: products become weights where they are, and these are the left side of the
  * product with the others. Products of queries and keys are of halves; gradients, whose size nobody
  * knows, are BF16 unless keys are halves in memory. Where heads are long, workgroups share the
@@ -17,6 +17,7 @@ enum {
     PAD = 8, /* elements: lines begin in other banks */
     EIGHT = ATTENTION_EIGHT,
     EIGHTS_AHEAD = 4, /* that a lane asks for at a time */
+    EACH_MAX = 2,
     D_MAX = 512,
     COLUMNS_MAX = 256, /* of the sums of a subgroup */
     LINES_FEW = 128    /* not worth it */
@@ -24,7 +25,7 @@ enum {
 #define LOG2_E 1.44269504f
 
 typedef struct form {
-    uint32_t warps, own, other; /* own: lines of a tile, 16 a subgroup */
+    uint32_t warps, each, own, other; /* own: lines of a tile; each: fragments a subgroup */
     uint32_t d, parts, columns; /* d: whole fragments; parts: of its columns */
     uint32_t group, queries;    /* of a tile of rows */
     uint32_t split;             /* heads of a key are summed by so many workgroups */
@@ -64,9 +65,9 @@ static void group_heads(form *f, const attention_task *a, bool rows, uint32_t un
 
 static bool form_of(const lowering *l, const back_task *t, form *f) {
     static const struct {
-        uint16_t d_max, warps, other;
-    } forms[] = {{128, 8, 64}, {256, 8, 32}, {512, 4, 32}, {512, 4, 16},
-                 {128, 4, 64}, {256, 4, 32}, {512, 2, 16}};
+        uint16_t d_max, warps, each, other;
+    } forms[] = {{64, 4, 2, 64},  {128, 4, 2, 32}, {256, 8, 1, 32}, {512, 4, 1, 32},
+                 {512, 4, 1, 16}, {128, 4, 1, 64}, {256, 4, 1, 32}, {512, 2, 1, 16}};
     const device_caps *caps = l->caps;
     const attention_task *a = &t->a;
     const bool rows = back_owns_rows(t);
@@ -80,7 +81,8 @@ static bool form_of(const lowering *l, const back_task *t, form *f) {
     uint64_t most = 0;
     for (uint32_t i = 0; i < sizeof forms / sizeof *forms; i++) {
         form g = {.warps = forms[i].warps,
-                  .own = forms[i].warps * ROWS,
+                  .each = forms[i].each,
+                  .own = (uint32_t)forms[i].warps * forms[i].each * ROWS,
                   .other = forms[i].other,
                   .d = (a->d + DEPTH - 1) / DEPTH * DEPTH,
                   .parts = t->kind == BACK_SUMS ? 1 : (a->d + COLUMNS_MAX - 1) / COLUMNS_MAX,
@@ -115,15 +117,16 @@ typedef struct matrix {
     /* of the workgroup, [own or other, line]: pairs of lines, and the twin; f32 [other, 4]: of rows
      * that are the others: sum in exponents of 2, delta, first and last key */
     ir_memory own[2], other[2], twin, stats;
-    ir_memory uniform;                 /* of the workgroup, u32 [2]: what loops go by */
-    ir_memory most, total, delta;      /* registers [2], of BACK_SUMS */
-    ir_memory of_own;                  /* registers [2, 4]: as stats, of the lane's rows */
+    ir_memory uniform;                 /* of the workgroup, u32 [4]: what loops go by */
+    ir_memory most, total, delta;      /* registers [2 each], of BACK_SUMS */
+    ir_memory of_own;                  /* registers [2 each, 4]: as stats, of the lane's rows */
     ir_fragments left[2], right[2];    /* of halves, of gradients */
     ir_fragments score, slope, weight, sum;
     uint32_t n_other, n_column;        /* fragments */
     ir_id local, lane, warp, scale;    /* scale: of exponents of 2 */
     ir_id kv, first_own, first_other, first_head, n_query;
     ir_id part, share;                 /* of columns; of heads */
+    ir_id whole;                       /* every owned line meets every other one */
 } matrix;
 
 static ir_id constant(matrix *m, uint32_t n) {
@@ -149,8 +152,8 @@ static void bind(matrix *m) {
     }
     if (has_twin(f, m->t)) m->twin = ir_workgroup(b, f->type, f->other * line_of(f));
     if (!back_owns_rows(m->t)) m->stats = ir_workgroup(b, IR_F32, f->other * 4);
-    else m->of_own = ir_register(b, IR_F32, 8);
-    m->uniform = ir_workgroup(b, IR_U32, 2);
+    else m->of_own = ir_register(b, IR_F32, 8 * f->each);
+    m->uniform = ir_workgroup(b, IR_U32, 4);
     m->n_other = f->other / TILE;
     m->n_column = f->columns / TILE;
     for (uint32_t i = 0; i < (sums ? 1 : 2); i++) {
@@ -158,19 +161,19 @@ static void bind(matrix *m) {
             m->left[1] = m->left[0], m->right[1] = m->right[0];
             break;
         }
-        m->left[i] = ir_fragment(b, IR_ROLE_A, type_of(m, i), ROWS, TILE, DEPTH, 1);
+        m->left[i] = ir_fragment(b, IR_ROLE_A, type_of(m, i), ROWS, TILE, DEPTH, f->each);
         m->right[i] = ir_fragment(b, IR_ROLE_B, type_of(m, i), ROWS, TILE, DEPTH, 2);
     }
-    m->score = ir_fragment(b, IR_ROLE_C, IR_F32, ROWS, TILE, DEPTH, m->n_other);
+    m->score = ir_fragment(b, IR_ROLE_C, IR_F32, ROWS, TILE, DEPTH, f->each * m->n_other);
     if (wants_slopes(m->t))
-        m->slope = ir_fragment(b, IR_ROLE_C, IR_F32, ROWS, TILE, DEPTH, m->n_other);
+        m->slope = ir_fragment(b, IR_ROLE_C, IR_F32, ROWS, TILE, DEPTH, f->each * m->n_other);
     if (sums) {
-        m->most = ir_register(b, IR_F32, 2);
-        m->total = ir_register(b, IR_F32, 2);
-        m->delta = ir_register(b, IR_F32, 2);
+        ir_memory *const of_rows[] = {&m->most, &m->total, &m->delta};
+        for (uint32_t i = 0; i < 3; i++) *of_rows[i] = ir_register(b, IR_F32, 2 * f->each);
     } else {
-        m->weight = ir_fragment(b, IR_ROLE_A, f->type, ROWS, TILE, DEPTH, m->n_other / 2);
-        m->sum = ir_fragment(b, IR_ROLE_C, IR_F32, ROWS, TILE, DEPTH, m->n_column);
+        m->weight = ir_fragment(b, IR_ROLE_A, f->type, ROWS, TILE, DEPTH,
+                                f->each * m->n_other / 2);
+        m->sum = ir_fragment(b, IR_ROLE_C, IR_F32, ROWS, TILE, DEPTH, f->each * m->n_column);
     }
     m->local = ir_local(b, 0);
     m->lane = tile_rem(k, m->local, LANES);
@@ -223,21 +226,24 @@ static ir_id stats_of(matrix *m, ir_id line) {
     return ir_compose(b, all, 4);
 }
 
-/* The keys that some row of the tile sees, from .. to; none: from is above to. */
-static void reach(matrix *m, uint32_t lines, ir_id *from, ir_id *to) {
+/* The keys that rows of a tile see: some of them [0] to [1] (none: above it), all of them [2] to
+ * [3]. */
+static void reach(matrix *m, uint32_t lines, ir_id range[4]) {
     ir_builder *b = m->k.b;
-    *from = ir_f32(b, 3e38f), *to = ir_f32(b, -1);
+    ir_id far = ir_f32(b, 3e38f), none = ir_f32(b, -1);
+    range[0] = range[3] = far, range[1] = range[2] = none;
     for (uint32_t i = 0; i < lines; i += LANES) {
         ir_id line = ir_min(b, tile_add(&m->k, m->lane, i), constant(m, lines - 1));
-        ir_id of = back_owns_rows(m->t)
-                       ? stats_of(m, line)
-                       : ir_load(b, m->stats, tile_mul(&m->k, line, 4), 4);
+        ir_id of = back_owns_rows(m->t) ? stats_of(m, line)
+                                        : ir_load(b, m->stats, tile_mul(&m->k, line, 4), 4);
         ir_id low = ir_extract(b, of, 2), high = ir_extract(b, of, 3), some = ir_le(b, low, high);
-        *from = ir_min(b, *from, ir_select(b, some, low, ir_f32(b, 3e38f)));
-        *to = ir_max(b, *to, ir_select(b, some, high, ir_f32(b, -1)));
+        range[0] = ir_min(b, range[0], ir_select(b, some, low, far));
+        range[1] = ir_max(b, range[1], ir_select(b, some, high, none));
+        range[2] = ir_max(b, range[2], low);
+        range[3] = ir_min(b, range[3], high);
     }
-    *from = ir_subgroup_min(b, *from);
-    *to = ir_subgroup_max(b, *to);
+    for (uint32_t i = 0; i < 4; i++)
+        range[i] = i % 3 ? ir_subgroup_max(b, range[i]) : ir_subgroup_min(b, range[i]);
 }
 
 /* What all subgroups have found, as one number for all lanes. */
@@ -289,6 +295,7 @@ static void stage(matrix *m, bool own, uint32_t which) {
         is[i] = ir_lt(b, line, constant(m, lines));
         line = ir_min(b, line, constant(m, lines - 1));
         x[i] = eight_of(m, own, which, line, e);
+        if (own && m->t->kind == BACK_SUMS) x[i] = ir_mul(b, x[i], ir_splat(b, m->scale, EIGHT));
         at[i] = ir_add(b, tile_mul(k, line, line_of(f)), e);
     }
     for (uint32_t i = 0; i < ahead; i++) {
@@ -314,8 +321,8 @@ static void stage_own(matrix *m) {
 
 /* ---- products -------------------------------------------------------------------------------- */
 
-/* c[i] += a b[i], i of n; b[i] lies `step` elements after the one before. */
-static void multiply(matrix *m, ir_fragments c, uint32_t n, ir_fragments a, uint32_t place,
+/* c[r, i] += a[left[r]] b[i], i of n; b[i] lies `step` elements after the one before. */
+static void multiply(matrix *m, ir_fragments c, uint32_t n, ir_fragments a, const uint32_t *left,
                      ir_fragments right, ir_memory memory, ir_id from, uint32_t step,
                      bool transposed) {
     tile_kernel *k = &m->k;
@@ -325,8 +332,9 @@ static void multiply(matrix *m, ir_fragments c, uint32_t n, ir_fragments a, uint
             ir_fragment_load(b, right, constant(m, j), memory, tile_add(k, from, (i + j) * step),
                              constant(m, line_of(&m->f)), transposed);
         for (uint32_t j = 0; j < 2; j++)
-            ir_fragment_mma(b, c, constant(m, i + j), a, constant(m, place), right,
-                            constant(m, j));
+            for (uint32_t r = 0; r < m->f.each; r++)
+                ir_fragment_mma(b, c, constant(m, r * n + i + j), a, constant(m, left[r]), right,
+                                constant(m, j));
     }
 }
 
@@ -334,28 +342,34 @@ static void multiply(matrix *m, ir_fragments c, uint32_t n, ir_fragments a, uint
 static void find_products(matrix *m, ir_fragments c, uint32_t which) {
     tile_kernel *k = &m->k;
     ir_builder *b = k->b;
-    const uint32_t line = line_of(&m->f);
-    for (uint32_t i = 0; i < m->n_other; i++)
+    const form *f = &m->f;
+    const uint32_t line = line_of(f), left[EACH_MAX] = {0, 1};
+    for (uint32_t i = 0; i < f->each * m->n_other; i++)
         ir_fragment_fill(b, c, constant(m, i), ir_f32(b, 0));
-    for (uint32_t e = 0; e < m->f.d; e += DEPTH) {
-        ir_fragment_load(b, m->left[which], constant(m, 0), m->own[which],
-                         tile_add(k, tile_mul(k, m->warp, ROWS * line), e), constant(m, line),
-                         false);
-        multiply(m, c, m->n_other, m->left[which], 0, m->right[which], m->other[which],
+    for (uint32_t e = 0; e < f->d; e += DEPTH) {
+        for (uint32_t r = 0; r < f->each; r++)
+            ir_fragment_load(
+                b, m->left[which], constant(m, r), m->own[which],
+                tile_add(k, tile_mul(k, m->warp, f->each * ROWS * line), r * ROWS * line + e),
+                constant(m, line), false);
+        multiply(m, c, m->n_other, m->left[which], left, m->right[which], m->other[which],
                  constant(m, e), TILE * line, true);
     }
 }
 
 static void add_others(matrix *m) {
     const form *f = &m->f;
-    const uint32_t line = line_of(f);
+    const uint32_t line = line_of(f), depths = f->other / DEPTH;
     const ir_memory from = m->t->kind == BACK_V ? m->other[1]
                            : has_twin(f, m->t)  ? m->twin
                                                 : m->other[0];
     ir_id column = tile_mul(&m->k, m->part, f->columns);
-    for (uint32_t e = 0; e < f->other; e += DEPTH)
-        multiply(m, m->sum, m->n_column, m->weight, e / DEPTH, m->right[1], from,
-                 tile_add(&m->k, column, e * line), TILE, false);
+    for (uint32_t e = 0; e < depths; e++) {
+        uint32_t left[EACH_MAX];
+        for (uint32_t r = 0; r < f->each; r++) left[r] = r * depths + e;
+        multiply(m, m->sum, m->n_column, m->weight, left, m->right[1], from,
+                 tile_add(&m->k, column, e * DEPTH * line), TILE, false);
+    }
 }
 
 /* ---- weights --------------------------------------------------------------------------------- */
@@ -363,7 +377,8 @@ static void add_others(matrix *m) {
 /* Line 8 q + lane / 4 of the subgroup's owned ones. */
 static ir_id own_line(matrix *m, uint32_t q) {
     tile_kernel *k = &m->k;
-    return tile_add(k, ir_add(k->b, tile_mul(k, m->warp, ROWS), tile_div(k, m->lane, 4)), q * TILE);
+    ir_id first = tile_mul(k, m->warp, m->f.each * ROWS);
+    return tile_add(k, ir_add(k->b, first, tile_div(k, m->lane, 4)), q * TILE);
 }
 
 /* Column 8 i + 2 (lane % 4) + w of the others. */
@@ -371,87 +386,120 @@ static ir_id other_line(matrix *m, uint32_t i, uint32_t w) {
     return tile_add(&m->k, tile_mul(&m->k, tile_rem(&m->k, m->lane, 4), 2), i * TILE + w);
 }
 
-/* Of the pairs of owned line q and columns 8 i: what rows say, and which of them see their key. */
+/* Of the pairs of owned lines and columns 8 i: what rows say. */
 typedef struct pair {
-    ir_id sum, delta; /* width 2 */
-    ir_id sees[2];
+    ir_id of[4]; /* width 2: as stats */
+    ir_id key;   /* the same: keys as F32 */
 } pair;
 
-static pair pair_of(matrix *m, uint32_t i, uint32_t q) {
-    tile_kernel *k = &m->k;
-    ir_builder *b = k->b;
+static pair pair_of_rows(matrix *m, uint32_t i) {
+    ir_builder *b = m->k.b;
+    ir_id of[2], keys[2];
+    pair p = {{0}, 0};
     const bool rows = back_owns_rows(m->t);
-    ir_id all[4][2];
-    pair p;
     for (uint32_t w = 0; w < 2; w++) {
-        ir_id of = rows ? ir_load(b, m->of_own, constant(m, q * 4), 4)
-                        : ir_load(b, m->stats, tile_mul(k, other_line(m, i, w), 4), 4);
-        ir_id key = rows ? ir_add(b, m->first_other, other_line(m, i, w))
-                         : ir_add(b, m->first_own, own_line(m, q));
-        for (uint32_t n = 0; n < 4; n++) all[n][w] = ir_extract(b, of, n);
-        key = ir_cast(b, IR_F32, key);
-        p.sees[w] = ir_and(b, ir_ge(b, key, all[2][w]), ir_le(b, key, all[3][w]));
+        ir_id line = other_line(m, i, w);
+        if (rows) keys[w] = ir_cast(b, IR_F32, ir_add(b, m->first_other, line));
+        else of[w] = ir_load(b, m->stats, tile_mul(&m->k, line, 4), 4);
     }
-    p.sum = ir_compose(b, all[0], 2);
-    p.delta = ir_compose(b, all[1], 2);
+    if (rows) p.key = ir_compose(b, keys, 2);
+    for (uint32_t n = 0; !rows && n < 4; n++) {
+        const ir_id both[2] = {ir_extract(b, of[0], n), ir_extract(b, of[1], n)};
+        p.of[n] = ir_compose(b, both, 2);
+    }
+    return p;
+}
+
+/* With owned line q. */
+static pair pair_with(matrix *m, const pair *of, uint32_t q) {
+    ir_builder *b = m->k.b;
+    pair p = *of;
+    if (!back_owns_rows(m->t)) {
+        p.key = ir_splat(b, ir_cast(b, IR_F32, ir_add(b, m->first_own, own_line(m, q))), 2);
+        return p;
+    }
+    ir_id own = ir_load(b, m->of_own, constant(m, q * 4), 4);
+    for (uint32_t n = 0; n < 4; n++) p.of[n] = ir_splat(b, ir_extract(b, own, n), 2);
     return p;
 }
 
 static ir_id seen(matrix *m, const pair *p, ir_id x, float none) {
     ir_builder *b = m->k.b;
-    ir_id all[2];
-    for (uint32_t w = 0; w < 2; w++)
-        all[w] = ir_select(b, p->sees[w], ir_extract(b, x, w), ir_f32(b, none));
-    return ir_compose(b, all, 2);
+    ir_id sees = ir_and(b, ir_ge(b, p->key, p->of[2]), ir_le(b, p->key, p->of[3]));
+    return ir_select(b, sees, x, ir_number(b, IR_F32, 2, (double)none));
 }
 
-static void weigh(matrix *m) {
+static void weigh(matrix *m, bool all) {
     ir_builder *b = m->k.b;
-    ir_id scale = ir_splat(b, m->scale, 2), zero = ir_number(b, IR_F32, 2, 0);
-    for (uint32_t i = 0; i < m->n_other; i++)
-        for (uint32_t q = 0; q < 2; q++) {
-            const pair p = pair_of(m, i, q);
-            ir_id at = constant(m, i), x = ir_fragment_get(b, m->score, at, q);
-            x = ir_min(b, ir_fma(b, x, scale, ir_neg(b, p.sum)), zero);
-            x = seen(m, &p, ir_exp2(b, x), 0);
+    ir_id scale = ir_splat(b, m->scale, 2);
+    for (uint32_t i = 0; i < m->n_other; i++) {
+        const pair of = pair_of_rows(m, i);
+        for (uint32_t q = 0; q < 2 * m->f.each; q++) {
+            const pair p = pair_with(m, &of, q);
+            ir_id at = constant(m, q / 2 * m->n_other + i),
+                  x = ir_fragment_get(b, m->score, at, q % 2);
+            x = ir_exp2_normal(b, ir_fma(b, x, scale, ir_neg(b, p.of[0])));
+            if (!all) x = seen(m, &p, x, 0);
             if (wants_slopes(m->t))
-                x = ir_mul(b, x, ir_sub(b, ir_fragment_get(b, m->slope, at, q), p.delta));
-            ir_fragment_set(b, m->weight, constant(m, i / 2), q + i % 2 * 2,
-                            ir_cast(b, m->f.type, x));
+                x = ir_mul(b, x, ir_sub(b, ir_fragment_get(b, m->slope, at, q % 2), p.of[1]));
+            ir_fragment_set(b, m->weight, constant(m, (q / 2 * m->n_other + i) / 2),
+                            q % 2 + i % 2 * 2, ir_cast(b, m->f.type, x));
         }
+    }
 }
 
 static void turn(matrix *m) {
+    ir_builder *b = m->k.b;
     find_products(m, m->score, 0);
     if (wants_slopes(m->t)) find_products(m, m->slope, 1);
-    weigh(m);
+    ir_if(b, m->whole);
+    weigh(m, true);
+    ir_else(b);
+    weigh(m, false);
+    ir_end(b);
     add_others(m);
 }
 
 /* ---- sums of rows ---------------------------------------------------------------------------- */
 
+static void hide(matrix *m) {
+    ir_builder *b = m->k.b;
+    for (uint32_t i = 0; i < m->n_other; i++) {
+        const pair of = pair_of_rows(m, i);
+        for (uint32_t q = 0; q < 2 * m->f.each; q++) {
+            const pair p = pair_with(m, &of, q);
+            ir_id at = constant(m, q / 2 * m->n_other + i);
+            ir_fragment_set(
+                b, m->score, at, q % 2,
+                seen(m, &p, ir_fragment_get(b, m->score, at, q % 2), ATTENTION_MASKED));
+        }
+    }
+}
+
+/* Scores in exponents of 2: queries come times the scale. */
 static void sums_turn(matrix *m) {
     tile_kernel *k = &m->k;
     ir_builder *b = k->b;
     find_products(m, m->score, 0);
-    for (uint32_t q = 0; q < 2; q++) {
+    ir_if(b, ir_not(b, m->whole));
+    hide(m);
+    ir_end(b);
+    for (uint32_t q = 0; q < 2 * m->f.each; q++) {
         ir_id before = ir_load(b, m->most, constant(m, q), 1), own = ir_splat(b, before, 2),
               total = ir_number(b, IR_F32, 2, 0);
-        for (uint32_t i = 0; i < m->n_other; i++) {
-            const pair p = pair_of(m, i, q);
-            ir_id x = ir_mul(b, ir_fragment_get(b, m->score, constant(m, i), q),
-                             ir_splat(b, m->scale, 2));
-            x = seen(m, &p, x, ATTENTION_MASKED);
-            ir_fragment_set(b, m->score, constant(m, i), q, x);
-            own = ir_max(b, own, x);
-        }
+        for (uint32_t i = 0; i < m->n_other; i++)
+            own = ir_max(b, own,
+                         ir_fragment_get(b, m->score, constant(m, q / 2 * m->n_other + i), q % 2));
         ir_id now = tile_max_vector(k, own), both = ir_splat(b, now, 2);
         for (uint32_t i = 0; i < m->n_other; i++)
-            total = ir_add(
-                b, total,
-                ir_exp2(b, ir_sub(b, ir_fragment_get(b, m->score, constant(m, i), q), both)));
+            total = ir_add(b, total,
+                           ir_exp2_normal(b, ir_sub(b,
+                                             ir_fragment_get(
+                                                 b, m->score,
+                                                 constant(m, q / 2 * m->n_other + i), q % 2),
+                                             both)));
         ir_id kept = ir_mul(b, ir_load(b, m->total, constant(m, q), 1),
-                            ir_exp2(b, ir_sub(b, before, now)));
+                            ir_exp2_normal(b, ir_sub(b, before, now)));
         ir_store(b, m->total, constant(m, q), ir_add(b, kept, tile_sum_vector(k, total)));
         ir_store(b, m->most, constant(m, q), now);
     }
@@ -473,10 +521,12 @@ static void find_deltas(matrix *m) {
     ir_builder *b = k->b;
     const attention_task *a = &m->t->a;
     ir_memory part = ir_register(b, IR_F32, 4);
-    for (uint32_t q = 0; q < 2; q++) ir_store(b, m->delta, constant(m, q), ir_f32(b, 0));
-    for (uint32_t r = 0; r < ROWS; r++) {
+    const uint32_t rows = m->f.each * ROWS;
+    for (uint32_t q = 0; q < rows / TILE; q++)
+        ir_store(b, m->delta, constant(m, q), ir_f32(b, 0));
+    for (uint32_t r = 0; r < rows; r++) {
         ir_id query, head;
-        row_of(m, tile_add(k, tile_mul(k, m->warp, ROWS), r), &query, &head);
+        row_of(m, tile_add(k, tile_mul(k, m->warp, rows), r), &query, &head);
         ir_store(b, part, constant(m, 0), ir_number(b, IR_F32, 4, 0));
         ir_id e = ir_loop(b, tile_mul(k, m->lane, 4), constant(m, a->d), constant(m, 4 * LANES));
         ir_id at =
@@ -496,28 +546,21 @@ static void find_deltas(matrix *m) {
 static void sums_finish(matrix *m) {
     tile_kernel *k = &m->k;
     ir_builder *b = k->b;
-    ir_id most[2], total[2];
     find_deltas(m);
-    for (uint32_t q = 0; q < 2; q++) {
-        ir_id own = ir_load(b, m->most, constant(m, q), 1);
-        most[q] = shared(m, own, false);
-        total[q] = shared(m,
-                          ir_mul(b, ir_load(b, m->total, constant(m, q), 1),
-                                 ir_exp2(b, ir_sub(b, own, most[q]))),
-                          true);
-    }
-    ir_if(b, ir_eq(b, tile_rem(k, m->lane, 4), constant(m, 0)));
-    for (uint32_t q = 0; q < 2; q++) {
+    for (uint32_t q = 0; q < 2 * m->f.each; q++) {
+        ir_id own = ir_load(b, m->most, constant(m, q), 1), most = shared(m, own, false),
+              total = ir_mul(b, ir_load(b, m->total, constant(m, q), 1),
+                             ir_exp2_normal(b, ir_sub(b, own, most)));
         ir_id line = own_line(m, q), query, head;
         attention_keys keys;
+        total = shared(m, total, true);
         row_of(m, line, &query, &head);
         attention_keys_of(&m->x.places, k, &m->t->a, query, &keys);
-        ir_if(b, is_row(m, line));
-        back_store_sums(&m->x, k, sums_at(m, query, head), ir_mul(b, most[q], ir_f32(b, 1 / LOG2_E)),
-                        total[q], ir_load(b, m->delta, constant(m, q), 1), keys.first, keys.end);
+        ir_if(b, ir_and(b, ir_eq(b, tile_rem(k, m->lane, 4), constant(m, 0)), is_row(m, line)));
+        back_store_sums(&m->x, k, sums_at(m, query, head), ir_mul(b, most, ir_f32(b, 1 / LOG2_E)),
+                        total, ir_load(b, m->delta, constant(m, q), 1), keys.first, keys.end);
         ir_end(b);
     }
-    ir_end(b);
 }
 
 /* ---- the kernel ------------------------------------------------------------------------------ */
@@ -528,20 +571,24 @@ static void own_rows(matrix *m) {
     const form *f = &m->f;
     const attention_task *a = &m->t->a;
     /* long ones first */
-    ir_id late = tile_add(k, ir_sub(b, ir_groups(b, 0), ir_group(b, 0)), UINT32_MAX), from, to;
+    ir_id late = tile_add(k, ir_sub(b, ir_groups(b, 0), ir_group(b, 0)), UINT32_MAX), found[4], range[4];
     m->first_own = tile_mul(k, late, f->queries);
     m->n_query = ir_min(b, constant(m, f->queries), ir_sub(b, m->x.n_row, m->first_own));
     m->first_head = tile_mul(k, ir_group(b, 1), f->group);
     m->kv = tile_div(k, m->first_head, a->n_head / a->n_kv);
-    for (uint32_t q = 0; q < 2; q++)
+    for (uint32_t q = 0; q < 2 * f->each; q++)
         ir_store(b, m->of_own, constant(m, q * 4), stats_of(m, own_line(m, q)));
-    reach(m, f->own, &from, &to);
+    reach(m, f->own, found);
     stage_own(m);
-    ir_id none = ir_lt(b, to, from), zero = constant(m, 0), range[2];
-    const ir_id found[2] = {ir_cast(b, IR_U32, ir_select(b, none, ir_f32(b, 0), from)),
-                            ir_select(b, none, zero, tile_add(k, ir_cast(b, IR_U32, to), 1))};
-    agree(m, 2, found, range);
+    ir_id none = ir_lt(b, found[1], found[0]), zero = ir_f32(b, 0), one = ir_f32(b, 1);
+    found[0] = ir_select(b, none, zero, found[0]);
+    found[1] = ir_select(b, none, zero, ir_add(b, found[1], one));
+    found[3] = ir_add(b, found[3], one);
+    for (uint32_t i = 0; i < 4; i++) found[i] = ir_cast(b, IR_U32, found[i]);
+    agree(m, 4, found, range);
     m->first_other = ir_loop(b, range[0], range[1], constant(m, f->other));
+    m->whole = ir_and(b, ir_ge(b, m->first_other, range[2]),
+                      ir_le(b, tile_add(k, m->first_other, f->other), range[3]));
     ir_barrier(b);
     stage_others(m);
     ir_barrier(b);
@@ -559,7 +606,7 @@ static void own_keys(matrix *m) {
     m->first_own = tile_mul(k, ir_group(b, 0), f->own);
     m->kv = ir_group(b, 1);
     stage_own(m);
-    ir_id head = ir_loop(b, constant(m, 0), constant(m, some), constant(m, f->group)), from, to;
+    ir_id head = ir_loop(b, constant(m, 0), constant(m, some), constant(m, f->group)), range[4];
     m->first_head = ir_add(b, tile_mul(k, m->kv, heads), ir_fma(b, m->share, constant(m, some), head));
     m->first_other = ir_loop(b, constant(m, 0), m->x.n_row, constant(m, f->queries));
     m->n_query = ir_min(b, constant(m, f->queries), ir_sub(b, m->x.n_row, m->first_other));
@@ -568,13 +615,16 @@ static void own_keys(matrix *m) {
     ir_store(b, m->stats, tile_mul(k, m->local, 4), stats_of(m, m->local));
     ir_end(b);
     ir_barrier(b);
-    reach(m, f->other, &from, &to);
+    reach(m, f->other, range);
     ir_id begin = ir_cast(b, IR_F32, m->first_own),
-          end = ir_cast(b, IR_F32, tile_add(k, m->first_own, f->own));
-    ir_id meet = ir_and(b, ir_lt(b, from, end), ir_ge(b, to, begin)), meets;
-    const ir_id found = ir_select(b, meet, constant(m, 1), constant(m, 0));
+          last = ir_cast(b, IR_F32, tile_add(k, m->first_own, f->own - 1));
+    ir_id meet = ir_and(b, ir_le(b, range[0], last), ir_ge(b, range[1], begin)),
+          whole = ir_and(b, ir_le(b, range[2], begin), ir_ge(b, range[3], last)), meets;
+    const ir_id found = ir_select(
+        b, meet, ir_select(b, whole, constant(m, 2), constant(m, 1)), constant(m, 0));
     agree(m, 1, &found, &meets);
-    ir_if(b, ir_eq(b, meets, constant(m, 1)));
+    ir_if(b, ir_gt(b, meets, constant(m, 0)));
+    m->whole = ir_eq(b, meets, constant(m, 2));
     stage_others(m);
     ir_barrier(b);
     turn(m);
@@ -592,7 +642,7 @@ static void finish(matrix *m) {
     ir_id column = ir_add(b, tile_mul(k, m->part, f->columns),
                           tile_mul(k, tile_rem(k, m->lane, 4), 2));
     ir_id factor = ir_splat(b, wants_slopes(m->t) ? m->x.scale : ir_f32(b, 1), 2);
-    for (uint32_t q = 0; q < 2; q++) {
+    for (uint32_t q = 0; q < 2 * f->each; q++) {
         ir_id line = own_line(m, q), at, head = m->kv, is;
         if (rows) {
             row_of(m, line, &at, &head);
@@ -608,7 +658,8 @@ static void finish(matrix *m) {
             ir_id e = tile_add(k, column, c * TILE);
             if (f->d != a->d) ir_if(b, ir_lt(b, e, constant(m, a->d)));
             ir_store(b, m->x.out, ir_add(b, at, e),
-                     ir_mul(b, ir_fragment_get(b, m->sum, constant(m, c), q), factor));
+                     ir_mul(b, ir_fragment_get(b, m->sum, constant(m, q / 2 * m->n_column + c), q % 2),
+                            factor));
             if (f->d != a->d) ir_end(b);
         }
         ir_end(b);
@@ -633,11 +684,11 @@ beryl_status back_matrix(lowering *l, const graph_node *node, const back_task *t
     ir_subgroup(b, LANES);
     bind(&m);
     if (t.kind == BACK_SUMS)
-        for (uint32_t q = 0; q < 2; q++) {
+        for (uint32_t q = 0; q < 2 * f->each; q++) {
             ir_store(b, m.most, constant(&m, q), ir_f32(b, ATTENTION_NO_KEYS));
             ir_store(b, m.total, constant(&m, q), ir_f32(b, 0));
         }
-    for (uint32_t c = 0; t.kind != BACK_SUMS && c < m.n_column; c++)
+    for (uint32_t c = 0; t.kind != BACK_SUMS && c < f->each * m.n_column; c++)
         ir_fragment_fill(b, m.sum, constant(&m, c), ir_f32(b, 0));
     if (back_owns_rows(&t)) own_rows(&m);
     else own_keys(&m);
