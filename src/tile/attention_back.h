@@ -66,6 +66,10 @@ beryl_status back_serial(lowering *l, const graph_node *node, const back_task *t
 /* Tiles in workgroup memory. */
 bool back_tile_fits(const lowering *l, const back_task *t);
 beryl_status back_tile(lowering *l, const graph_node *node, const back_task *t, beryl_error *error);
+/* The same on processors, whose vectors have owned lines as lanes. */
+bool back_block_fits(const lowering *l, const back_task *t);
+beryl_status back_block(lowering *l, const graph_node *node, const back_task *t,
+                        beryl_error *error);
 /* On matrix units, where halves will do. */
 bool back_matrix_fits(const lowering *l, const back_task *t);
 beryl_status back_matrix(lowering *l, const graph_node *node, const back_task *t,
