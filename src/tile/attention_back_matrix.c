@@ -48,7 +48,7 @@ static bool has_twin(const form *f, const back_task *t) {
 static uint32_t bytes_of(const form *f, const back_task *t) {
     const uint32_t own = wants_slopes(t) ? 2 : 1, twin = has_twin(f, t),
                    other = (t->kind == BACK_SUMS ? 1 : 2) + twin;
-    return (own * f->own + other * f->other) * line_of(f) * 2 + f->other * 16;
+    return (own * f->own + other * f->other) * line_of(f) * 2 + f->warps * f->other * 16;
 }
 
 /* Workgroups share the heads of a key where there are few of them. */
@@ -114,10 +114,10 @@ typedef struct matrix {
     const back_task *t;
     form f;
     back_bound x;
-    /* of the workgroup, [own or other, line]: pairs of lines, and the twin; f32 [other, 4]: of rows
-     * that are the others: sum in exponents of 2, delta, first and last key */
+    /* of the workgroup, [own or other, line]: pairs of lines, and the twin; f32 [warps, other, 4]: of
+     * rows that are the others, a tile a subgroup: sum in exponents of 2, delta, first and last key */
     ir_memory own[2], other[2], twin, stats;
-    ir_memory uniform;                 /* of the workgroup, u32 [4]: what loops go by */
+    ir_memory uniform;                 /* of the workgroup, u32 [4 or warps]: what loops go by */
     ir_memory most, total, delta;      /* registers [2 each], of BACK_SUMS */
     ir_memory of_own;                  /* registers [2 each, 4]: as stats, of the lane's rows */
     ir_fragments left[2], right[2];    /* of halves, of gradients */
@@ -126,6 +126,7 @@ typedef struct matrix {
     ir_id local, lane, warp, scale;    /* scale: of exponents of 2 */
     ir_id kv, first_own, first_other, first_head, n_query;
     ir_id part, share;                 /* of columns; of heads */
+    ir_id stats_at;                    /* of the tile in hand */
     ir_id whole;                       /* every owned line meets every other one */
 } matrix;
 
@@ -151,9 +152,9 @@ static void bind(matrix *m) {
         if (!i || !sums) m->other[i] = ir_workgroup(b, type_of(m, i), f->other * line_of(f));
     }
     if (has_twin(f, m->t)) m->twin = ir_workgroup(b, f->type, f->other * line_of(f));
-    if (!back_owns_rows(m->t)) m->stats = ir_workgroup(b, IR_F32, f->other * 4);
+    if (!back_owns_rows(m->t)) m->stats = ir_workgroup(b, IR_F32, f->warps * f->other * 4);
     else m->of_own = ir_register(b, IR_F32, 8 * f->each);
-    m->uniform = ir_workgroup(b, IR_U32, 4);
+    m->uniform = ir_workgroup(b, IR_U32, f->warps < 4 ? 4 : f->warps);
     m->n_other = f->other / TILE;
     m->n_column = f->columns / TILE;
     for (uint32_t i = 0; i < (sums ? 1 : 2); i++) {
@@ -188,7 +189,8 @@ static void bind(matrix *m) {
 static void row_of(matrix *m, ir_id line, ir_id *query, ir_id *head) {
     tile_kernel *k = &m->k;
     ir_builder *b = k->b;
-    ir_id own = ir_min(b, tile_div(k, line, m->f.group), tile_add(k, m->n_query, UINT32_MAX));
+    ir_id last = tile_add(k, ir_max(b, m->n_query, constant(m, 1)), UINT32_MAX),
+          own = ir_min(b, tile_div(k, line, m->f.group), last);
     *query = ir_add(b, back_owns_rows(m->t) ? m->first_own : m->first_other, own);
     *head = ir_add(b, m->first_head, tile_rem(k, line, m->f.group));
 }
@@ -227,16 +229,20 @@ static ir_id stats_of(matrix *m, ir_id line) {
 }
 
 /* The keys that rows of a tile see: some of them [0] to [1] (none: above it), all of them [2] to
- * [3]. */
-static void reach(matrix *m, uint32_t lines, ir_id range[4]) {
-    ir_builder *b = m->k.b;
+ * [3]. keep: what is found of rows stays in `stats` from this element on; IR_NO_ID: no. */
+static void reach(matrix *m, uint32_t lines, ir_id keep, ir_id range[4]) {
+    tile_kernel *k = &m->k;
+    ir_builder *b = k->b;
     ir_id far = ir_f32(b, 3e38f), none = ir_f32(b, -1);
     range[0] = range[3] = far, range[1] = range[2] = none;
     for (uint32_t i = 0; i < lines; i += LANES) {
-        ir_id line = ir_min(b, tile_add(&m->k, m->lane, i), constant(m, lines - 1));
-        ir_id of = back_owns_rows(m->t) ? stats_of(m, line)
-                                        : ir_load(b, m->stats, tile_mul(&m->k, line, 4), 4);
-        ir_id low = ir_extract(b, of, 2), high = ir_extract(b, of, 3), some = ir_le(b, low, high);
+        ir_id line = tile_add(k, m->lane, i);
+        if (lines < LANES) line = ir_min(b, line, constant(m, lines - 1));
+        ir_id of = stats_of(m, line), low = ir_extract(b, of, 2), high = ir_extract(b, of, 3),
+              some = ir_le(b, low, high);
+        if (keep != IR_NO_ID && lines < LANES) ir_if(b, ir_lt(b, m->lane, constant(m, lines)));
+        if (keep != IR_NO_ID) ir_store(b, m->stats, ir_add(b, keep, tile_mul(k, line, 4)), of);
+        if (keep != IR_NO_ID && lines < LANES) ir_end(b);
         range[0] = ir_min(b, range[0], ir_select(b, some, low, far));
         range[1] = ir_max(b, range[1], ir_select(b, some, high, none));
         range[2] = ir_max(b, range[2], low);
@@ -244,15 +250,6 @@ static void reach(matrix *m, uint32_t lines, ir_id range[4]) {
     }
     for (uint32_t i = 0; i < 4; i++)
         range[i] = i % 3 ? ir_subgroup_max(b, range[i]) : ir_subgroup_min(b, range[i]);
-}
-
-/* What all subgroups have found, as one number for all lanes. */
-static void agree(matrix *m, uint32_t n, const ir_id *found, ir_id *number) {
-    ir_builder *b = m->k.b;
-    ir_if(b, ir_eq(b, m->local, constant(m, 0)));
-    for (uint32_t i = 0; i < n; i++) ir_store(b, m->uniform, constant(m, i), found[i]);
-    ir_end(b);
-    for (uint32_t i = 0; i < n; i++) number[i] = ir_uniform_load(b, m->uniform, constant(m, i));
 }
 
 /* ---- to workgroup memory --------------------------------------------------------------------- */
@@ -400,7 +397,8 @@ static pair pair_of_rows(matrix *m, uint32_t i) {
     for (uint32_t w = 0; w < 2; w++) {
         ir_id line = other_line(m, i, w);
         if (rows) keys[w] = ir_cast(b, IR_F32, ir_add(b, m->first_other, line));
-        else of[w] = ir_load(b, m->stats, tile_mul(&m->k, line, 4), 4);
+        else
+            of[w] = ir_load(b, m->stats, ir_add(b, m->stats_at, tile_mul(&m->k, line, 4)), 4);
     }
     if (rows) p.key = ir_compose(b, keys, 2);
     for (uint32_t n = 0; !rows && n < 4; n++) {
@@ -515,31 +513,26 @@ static ir_id shared(matrix *m, ir_id x, bool sum) {
     return x;
 }
 
-/* y d of the subgroup's rows, one after the other. */
+/* y d of the lane's rows, but for what the lanes that share them have. */
 static void find_deltas(matrix *m) {
     tile_kernel *k = &m->k;
     ir_builder *b = k->b;
     const attention_task *a = &m->t->a;
     ir_memory part = ir_register(b, IR_F32, 4);
-    const uint32_t rows = m->f.each * ROWS;
-    for (uint32_t q = 0; q < rows / TILE; q++)
-        ir_store(b, m->delta, constant(m, q), ir_f32(b, 0));
-    for (uint32_t r = 0; r < rows; r++) {
-        ir_id query, head;
-        row_of(m, tile_add(k, tile_mul(k, m->warp, rows), r), &query, &head);
+    for (uint32_t q = 0; q < 2 * m->f.each; q++) {
+        ir_id query, head, at;
+        row_of(m, own_line(m, q), &query, &head);
+        at = tile_mul(k, ir_fma(b, query, constant(m, a->n_head), head), a->d);
         ir_store(b, part, constant(m, 0), ir_number(b, IR_F32, 4, 0));
-        ir_id e = ir_loop(b, tile_mul(k, m->lane, 4), constant(m, a->d), constant(m, 4 * LANES));
-        ir_id at =
-            tile_mul(k, ir_fma(b, query, constant(m, a->n_head), head), a->d);
+        ir_id e = ir_loop_unrolled(b, tile_mul(k, tile_rem(k, m->lane, 4), 4), constant(m, a->d),
+                                   constant(m, 16), 4);
         ir_id y = ir_load(b, m->x.y, ir_add(b, ir_add(b, at, m->x.y_offset), e), 4);
         ir_store(b, part, constant(m, 0),
                  ir_fma(b, y, back_read(&m->x, k, &m->x.rows, 1, query, head, e, 4),
                         ir_load(b, part, constant(m, 0), 4)));
         ir_end(b);
-        ir_id sum = ir_subgroup_add(b, tile_sum_vector(k, ir_load(b, part, constant(m, 0), 4)));
-        ir_id own = constant(m, r / TILE),
-              is = ir_eq(b, tile_div(k, m->lane, 4), constant(m, r % TILE));
-        ir_store(b, m->delta, own, ir_select(b, is, sum, ir_load(b, m->delta, own, 1)));
+        ir_store(b, m->delta, constant(m, q),
+                 tile_sum_vector(k, ir_load(b, part, constant(m, 0), 4)));
     }
 }
 
@@ -553,12 +546,13 @@ static void sums_finish(matrix *m) {
                              ir_exp2_normal(b, ir_sub(b, own, most)));
         ir_id line = own_line(m, q), query, head;
         attention_keys keys;
+        ir_id delta = shared(m, ir_load(b, m->delta, constant(m, q), 1), true);
         total = shared(m, total, true);
         row_of(m, line, &query, &head);
         attention_keys_of(&m->x.places, k, &m->t->a, query, &keys);
         ir_if(b, ir_and(b, ir_eq(b, tile_rem(k, m->lane, 4), constant(m, 0)), is_row(m, line)));
         back_store_sums(&m->x, k, sums_at(m, query, head), ir_mul(b, most, ir_f32(b, 1 / LOG2_E)),
-                        total, ir_load(b, m->delta, constant(m, q), 1), keys.first, keys.end);
+                        total, delta, keys.first, keys.end);
         ir_end(b);
     }
 }
@@ -578,14 +572,17 @@ static void own_rows(matrix *m) {
     m->kv = tile_div(k, m->first_head, a->n_head / a->n_kv);
     for (uint32_t q = 0; q < 2 * f->each; q++)
         ir_store(b, m->of_own, constant(m, q * 4), stats_of(m, own_line(m, q)));
-    reach(m, f->own, found);
+    reach(m, f->own, IR_NO_ID, found);
     stage_own(m);
     ir_id none = ir_lt(b, found[1], found[0]), zero = ir_f32(b, 0), one = ir_f32(b, 1);
     found[0] = ir_select(b, none, zero, found[0]);
     found[1] = ir_select(b, none, zero, ir_add(b, found[1], one));
     found[3] = ir_add(b, found[3], one);
     for (uint32_t i = 0; i < 4; i++) found[i] = ir_cast(b, IR_U32, found[i]);
-    agree(m, 4, found, range);
+    ir_if(b, ir_eq(b, m->local, constant(m, 0)));
+    for (uint32_t i = 0; i < 4; i++) ir_store(b, m->uniform, constant(m, i), found[i]);
+    ir_end(b);
+    for (uint32_t i = 0; i < 4; i++) range[i] = ir_uniform_load(b, m->uniform, constant(m, i));
     m->first_other = ir_loop(b, range[0], range[1], constant(m, f->other));
     m->whole = ir_and(b, ir_ge(b, m->first_other, range[2]),
                       ir_le(b, tile_add(k, m->first_other, f->other), range[3]));
@@ -594,6 +591,31 @@ static void own_rows(matrix *m) {
     ir_barrier(b);
     if (m->t->kind == BACK_SUMS) sums_turn(m);
     else turn(m);
+    ir_end(b);
+}
+
+/* A tile of queries from `first` on. */
+static void take_queries(matrix *m, ir_id first) {
+    ir_builder *b = m->k.b;
+    ir_id n = m->x.n_row, queries = constant(m, m->f.queries);
+    m->first_other = ir_min(b, first, tile_add(&m->k, n, UINT32_MAX));
+    m->n_query = ir_min(b, queries, ir_sub(b, ir_max(b, n, first), first));
+}
+
+/* Subgroups look at a tile of rows each: 0: no row sees an owned key; 2: all see all. */
+static void look(matrix *m) {
+    tile_kernel *k = &m->k;
+    ir_builder *b = k->b;
+    const form *f = &m->f;
+    ir_id range[4], begin = ir_cast(b, IR_F32, m->first_own),
+                    last = ir_cast(b, IR_F32, tile_add(k, m->first_own, f->own - 1));
+    reach(m, f->other, tile_mul(k, m->warp, f->other * 4), range);
+    ir_id meet = ir_and(b, ir_le(b, range[0], last), ir_ge(b, range[1], begin)),
+          whole = ir_and(b, ir_le(b, range[2], begin), ir_ge(b, range[3], last));
+    ir_id found = ir_select(b, meet, ir_select(b, whole, constant(m, 2), constant(m, 1)),
+                            constant(m, 0));
+    ir_if(b, ir_eq(b, m->lane, constant(m, 0)));
+    ir_store(b, m->uniform, m->warp, found);
     ir_end(b);
 }
 
@@ -606,28 +628,23 @@ static void own_keys(matrix *m) {
     m->first_own = tile_mul(k, ir_group(b, 0), f->own);
     m->kv = ir_group(b, 1);
     stage_own(m);
-    ir_id head = ir_loop(b, constant(m, 0), constant(m, some), constant(m, f->group)), range[4];
-    m->first_head = ir_add(b, tile_mul(k, m->kv, heads), ir_fma(b, m->share, constant(m, some), head));
-    m->first_other = ir_loop(b, constant(m, 0), m->x.n_row, constant(m, f->queries));
-    m->n_query = ir_min(b, constant(m, f->queries), ir_sub(b, m->x.n_row, m->first_other));
+    ir_id head = ir_loop(b, constant(m, 0), constant(m, some), constant(m, f->group));
+    m->first_head =
+        ir_add(b, tile_mul(k, m->kv, heads), ir_fma(b, m->share, constant(m, some), head));
+    ir_id first = ir_loop(b, constant(m, 0), m->x.n_row, constant(m, f->warps * f->queries));
+    take_queries(m, ir_add(b, first, tile_mul(k, m->warp, f->queries)));
     ir_barrier(b);
-    ir_if(b, ir_lt(b, m->local, constant(m, f->other)));
-    ir_store(b, m->stats, tile_mul(k, m->local, 4), stats_of(m, m->local));
-    ir_end(b);
-    ir_barrier(b);
-    reach(m, f->other, range);
-    ir_id begin = ir_cast(b, IR_F32, m->first_own),
-          last = ir_cast(b, IR_F32, tile_add(k, m->first_own, f->own - 1));
-    ir_id meet = ir_and(b, ir_le(b, range[0], last), ir_ge(b, range[1], begin)),
-          whole = ir_and(b, ir_le(b, range[2], begin), ir_ge(b, range[3], last)), meets;
-    const ir_id found = ir_select(
-        b, meet, ir_select(b, whole, constant(m, 2), constant(m, 1)), constant(m, 0));
-    agree(m, 1, &found, &meets);
+    look(m);
+    ir_id tile = ir_loop(b, constant(m, 0), constant(m, f->warps), constant(m, 1)),
+          meets = ir_uniform_load(b, m->uniform, tile);
     ir_if(b, ir_gt(b, meets, constant(m, 0)));
     m->whole = ir_eq(b, meets, constant(m, 2));
+    m->stats_at = tile_mul(k, tile, f->other * 4);
+    take_queries(m, ir_add(b, first, tile_mul(k, tile, f->queries)));
     stage_others(m);
     ir_barrier(b);
     turn(m);
+    ir_end(b);
     ir_end(b);
     ir_end(b);
     ir_end(b);
