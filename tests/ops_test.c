@@ -398,26 +398,25 @@ static void build_plain(setup *s) {
                        : graph_attention(s->g, q, k, v, slot, last, 0.7f, p[4]));
 }
 
-/* The backward pass of that, of any result of it: sums of rows, then towards q, k and v. p: query
- * heads, kv heads, d, type of k and v, window, range_kind, 1: the range is given */
+/* The backward pass of that. p: query heads, kv heads, d, type of k, window, range_kind, 1: ranged */
 static void build_backward(setup *s) {
     const uint32_t *p = s->p;
     const graph_dim rows = ROWS(s), q_dims[3] = {rows, {p[0], 0}, {p[2], 0}},
                     k_dims[4] = {{1, 0}, rows, {p[1], 0}, {p[2], 0}};
-    graph_value x[4], given[2], places[3];
+    graph_value x[4], places[3];
     for (uint32_t i = 0; i < 2; i++) {
         x[3 * i] = add_input(s, TYPE_F32, FILL_UNIT, 1, 3, q_dims);
-        given[i] = add_input(s, TYPE_F32, FILL_UNIT, 1, 4, k_dims);
-        x[1 + i] = p[3] == TYPE_F32 ? given[i] : graph_cast(s->g, given[i], (base_type)p[3], false);
+        x[1 + i] = add_input(s, TYPE_F32, FILL_UNIT, 1, 4, k_dims);
+        if (p[3] == TYPE_F16) x[1 + i] = graph_cast(s->g, x[1 + i], TYPE_F16, false);
     }
     places[0] = add_input(s, TYPE_I32, FILL_SAME, 0, DIMS(rows));
     places[1] = add_input(s, TYPE_I32, FILL_FIRST, (float)p[5], DIMS(rows));
     places[2] = add_input(s, TYPE_I32, FILL_LAST, (float)p[5], DIMS(rows));
     const graph_value y = add_input(s, TYPE_F32, FILL_UNIT, 1, 3, q_dims);
-    const graph_value sums = graph_op(
-        s->g, OP_ATTENTION_SUMS,
-        (graph_value[]){x[0], x[1], y, places[0], places[2], x[3], p[6] ? places[1] : 0},
-        (graph_attrs){.attention_sums = {0.7f, p[4]}});
+    const graph_value sums =
+        graph_op(s->g, OP_ATTENTION_SUMS,
+                 (graph_value[]){x[0], x[1], y, places[0], places[2], x[3], p[6] ? places[1] : 0},
+                 (graph_attrs){.attention_sums = {0.7f, p[4]}});
     add_output(s, sums);
     for (uint32_t i = 0; i < 3; i++)
         add_output(s, graph_op(s->g, OP_ATTENTION_BACK,
@@ -1431,8 +1430,7 @@ static void run_cases(test *t, const test_form *form, size_t number) {
         CHECK_INT(t, heap.bytes, 0);
 }
 
-/* The backward pass on matrix units: halves, and BF16 where nobody knows how large gradients are;
- * sums of as many products as there are rows or keys. */
+/* The backward pass on matrix units: halves, or BF16; sums of a product for each row or key. */
 /* clang-format off */
 static const op_case backward_cases[] = {
     {"backward/heads-of-64", build_backward, {2, 2, 64, TYPE_F16, 0, RANGE_PACKED, 0}, 150, 133, 3e-2f, 0, HALVES, NULL},

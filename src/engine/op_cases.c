@@ -246,21 +246,21 @@ static graph_value make_attention(op_maker *m, const uint32_t *s) {
 
 /* Of N rows, each over the keys before it: sums alone, or what is made of them towards q, k or v (1, 2 or 3). */
 static graph_value make_backward(op_maker *m, const uint32_t *s) {
-    const uint32_t n = s[0], heads = s[1], d = s[2], rows[] = {n, heads, d}, keys[] = {1, n, heads, d};
+    const uint32_t n = s[0], heads = s[1], d = s[2], rows[] = {n, heads, d},
+                   keys[] = {1, n, heads, d};
     const bool back = m->op == OP_ATTENTION_BACK;
     const graph_value q = activation(m, 3, rows), slope = activation(m, 3, rows),
                       k = activation_of(m, m->type, 4, keys),
-                      v = back ? activation_of(m, m->type, 4, keys) : 0,
-                      y = activation(m, 3, rows);
+                      v = back ? activation_of(m, m->type, 4, keys) : 0, y = activation(m, 3, rows);
     const graph_value slot = indices(m, 1, n, 1, 1, 0, true), pos = indices(m, 1, n, 1, n, 0, true);
     const double pairs = 0.5 * n * (n + 1.0), wide = (double)heads * d;
     counted(m, 4 * row_bytes(m, d) * heads * n + 12.0 * n * wide, 4.0 * n * wide,
             (back ? s[3] == 3 ? 6 : 8 : 2) * pairs * wide);
     if (m->adding) return 0;
-    const graph_value sums = graph_op(m->g, OP_ATTENTION_SUMS,
-                                      (graph_value[GRAPH_IN_MAX]){q, graph_copy(m->g, k), y, slot,
-                                                                  pos, slope},
-                                      (graph_attrs){.attention_sums = {0.125f, 0}});
+    const graph_value sums =
+        graph_op(m->g, OP_ATTENTION_SUMS,
+                 (graph_value[GRAPH_IN_MAX]){q, graph_copy(m->g, k), y, slot, pos, slope},
+                 (graph_attrs){.attention_sums = {0.125f, 0}});
     return back ? graph_op(m->g, OP_ATTENTION_BACK,
                            (graph_value[GRAPH_IN_MAX]){q, k, v, slope, sums},
                            (graph_attrs){.attention_back = {0.125f, s[3] - 1}})
@@ -346,8 +346,8 @@ static const base_type cache_types[] = {TYPE_F32, TYPE_F16, TYPE_Q8_0},
 
 uint32_t op_case_types(const op_case *c, uint32_t shape, const base_type **types) {
     *types = c->types == OP_CACHE_TYPES || c->types == OP_HALF_TYPES ? cache_types
-             : c->types == OP_FLOAT_TYPES ? float_types
-                                          : weight_types;
+             : c->types == OP_FLOAT_TYPES                            ? float_types
+                                                                     : weight_types;
     switch (c->types) {
     case OP_F32_ALONE: return 1;
     case OP_CACHE_TYPES: return sizeof cache_types / sizeof *cache_types;

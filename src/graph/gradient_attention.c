@@ -181,8 +181,8 @@ void gradient_attention_back(gradient *s, const graph_node *node, graph_value d)
     expand(s, &of, x[3], wants, out);
     if (g->error.code != BERYL_OK) return;
     const uint32_t rank = graph_tensor_at(g, d)->rank;
-    const graph_value loss = graph_reduce(g, OP_SUM, graph_mul(g, out[towards], d),
-                                          (1u << rank) - 1, 0);
+    const graph_value loss =
+        graph_reduce(g, OP_SUM, graph_mul(g, out[towards], d), (1u << rank) - 1, 0);
     /* what is computed again is this pass's matter */
     graph_segment *segments = g->segments;
     g->segments = NULL;

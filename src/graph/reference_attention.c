@@ -63,8 +63,7 @@ static void add_pair(reference_call *c, const pair *p, double *sum) {
     const uint64_t query = line_at(q, p->n, p->h), key = line_at(k, p->key, p->kv),
                    value = line_at(v, p->key, p->kv), slope = line_at(d, p->n, p->h);
     double weight = exp(fmin(scale * dot(q, query, k, key, width) - (double)row[0], 0));
-    if (towards != 2)
-        weight *= scale * (dot(d, slope, v, value, width) - (double)row[1]);
+    if (towards != 2) weight *= scale * (dot(d, slope, v, value, width) - (double)row[1]);
     for (uint32_t i = 0; i < width; i++)
         sum[i] += weight * (towards == 2   ? number_at(d, slope + i)
                             : towards == 1 ? number_at(q, query + i)

@@ -324,8 +324,8 @@ static bool attention_sums(graph *g, const graph_call *c, graph_tensor *out) {
 static bool attention_back(graph *g, const graph_call *c, graph_tensor *out) {
     const graph_tensor *q = c->in[0], *k = c->in[1], *v = c->in[2], *sums = c->in[4];
     if (q->rank != 3 || k->rank != 4 || !graph_same_shape(k, v) || k->type != v->type ||
-        !graph_same_shape(q, c->in[3]) || sums->rank != 3 || q->dim[1].extent ||
-        q->dim[2].extent || !graph_same_dim(q->dim[2], k->dim[3]) || k->dim[2].extent ||
+        !graph_same_shape(q, c->in[3]) || sums->rank != 3 || q->dim[1].extent || q->dim[2].extent ||
+        !graph_same_dim(q->dim[2], k->dim[3]) || k->dim[2].extent ||
         !graph_same_dim(k->dim[0], (graph_dim){1, 0}) || q->dim[1].size % k->dim[2].size ||
         !graph_same_dim(q->dim[0], sums->dim[0]) || !graph_same_dim(q->dim[1], sums->dim[1]) ||
         !graph_same_dim(sums->dim[2], (graph_dim){4, 0}))

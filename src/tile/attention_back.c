@@ -152,8 +152,7 @@ static void products(serial *s, ir_id row, ir_id head, ir_id key, ir_id kv, bool
     ir_id e = elements(s);
     for (uint32_t i = 0; i < n; i++)
         ir_store(b, s->part[i], s->zero,
-                 ir_fma(b, read(s, &s->x.rows, i, row, head, e),
-                        read(s, &s->x.keys, i, key, kv, e),
+                 ir_fma(b, read(s, &s->x.rows, i, row, head, e), read(s, &s->x.keys, i, key, kv, e),
                         ir_load(b, s->part[i], s->zero, s->wide)));
     ir_end(b);
     sum[0] = sum[1] = IR_NO_ID;
@@ -195,8 +194,9 @@ static void make_sums(serial *s, ir_id row, ir_id head, ir_id kv) {
     products(s, row, head, key, kv, false, sum);
     ir_id score = ir_mul(b, sum[0], s->x.scale), before = ir_get(b, most),
           now = ir_max(b, before, score);
-    ir_set(b, total, ir_fma(b, ir_get(b, total), ir_exp(b, ir_sub(b, before, now)),
-                            ir_exp(b, ir_sub(b, score, now))));
+    ir_set(b, total,
+           ir_fma(b, ir_get(b, total), ir_exp(b, ir_sub(b, before, now)),
+                  ir_exp(b, ir_sub(b, score, now))));
     ir_set(b, most, now);
     ir_end(b);
     ir_store(b, s->part[0], s->zero, nothing(s));
@@ -286,7 +286,8 @@ beryl_status tile_attention_back(lowering *l, const graph_node *node, beryl_erro
     const device_caps *caps = l->caps;
     task_of(l->g, node, &t);
     t.a.fast = !l->settings.exact;
-    if (t.a.n_row >= KEYS_MAX) return lower_refuse(l, node, "so many keys", error);
+    if (!BUILD_HAS_TRAINING || t.a.n_row >= KEYS_MAX)
+        return lower_refuse(l, node, "so many keys", error);
     const bool narrow = caps->subgroups && caps->subgroup_size < SUBGROUP_MIN,
                alone = narrow || (device_is_processor(caps) && !caps->loop_max);
     if (back_matrix_fits(l, &t)) return back_matrix(l, node, &t, error);

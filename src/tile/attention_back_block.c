@@ -31,10 +31,10 @@ typedef struct block {
     /* workgroup: owned lines and sums [d, own]; others [other, d]; products, then weights
      * [other, own] */
     ir_memory own[2], others[2], sums, scores, slopes;
-    ir_memory of_own[4];                 /* registers [own]: of rows; of keys 0: their places */
-    ir_memory most, total;               /* registers [own], of BACK_SUMS */
-    ir_memory from, to;                  /* registers: keys that some row of the block sees */
-    ir_memory part[VECTORS_MAX * EACH];  /* registers [wide] */
+    ir_memory of_own[4];                /* registers [own]: of rows; of keys 0: their places */
+    ir_memory most, total;              /* registers [own], of BACK_SUMS */
+    ir_memory from, to;                 /* registers: keys that some row of the block sees */
+    ir_memory part[VECTORS_MAX * EACH]; /* registers [wide] */
     ir_id zero, kv, first_own, first_other, first_head, n_query;
 } block;
 
@@ -44,8 +44,10 @@ static bool form_of(const lowering *l, const back_task *t, form *f) {
     const bool rows = back_owns_rows(t);
     const uint32_t heads = a->n_head / a->n_kv,
                    units = caps->compute_units ? caps->compute_units : UNITS;
-    *f = (form){.wide = TILE_RUN, .vectors = VECTORS_MAX,
-                .other = a->d >= FAR ? OTHERS_FAR : OTHERS, .reads = TILE_RUN};
+    *f = (form){.wide = TILE_RUN,
+                .vectors = VECTORS_MAX,
+                .other = a->d >= FAR ? OTHERS_FAR : OTHERS,
+                .reads = TILE_RUN};
     for (;; f->vectors--) {
         f->own = f->wide * f->vectors;
         const uint32_t lines = rows ? f->own : f->other;
@@ -58,8 +60,7 @@ static bool form_of(const lowering *l, const back_task *t, form *f) {
         if (f->vectors == 1 || groups >= GROUPS_A_UNIT * units) break;
     }
     while (f->reads > 1 && !back_reads(l, t, f->reads)) f->reads /= 2;
-    const uint64_t floats =
-        (uint64_t)3 * a->d * f->own + 2 * f->other * (a->d + f->own);
+    const uint64_t floats = (uint64_t)3 * a->d * f->own + 2 * f->other * (a->d + f->own);
     return floats * 4 <= caps->workgroup_bytes;
 }
 
@@ -166,8 +167,8 @@ static void stats_of(block *x, ir_id query, ir_id head, ir_id stats[4]) {
     ir_id some = ir_lt(b, keys.first, keys.end);
     stats[0] = stats[1] = ir_f32(b, 0);
     stats[2] = ir_select(b, some, ir_cast(b, IR_F32, keys.first), ir_f32(b, 1));
-    stats[3] = ir_select(b, some, ir_cast(b, IR_F32, tile_add(k, keys.end, UINT32_MAX)),
-                         ir_f32(b, 0));
+    stats[3] =
+        ir_select(b, some, ir_cast(b, IR_F32, tile_add(k, keys.end, UINT32_MAX)), ir_f32(b, 0));
 }
 
 /* from .. to - 1: keys that some query of the block sees. */
@@ -180,8 +181,7 @@ static void scan(block *x) {
     stats_of(x, ir_add(b, first_query(x), query), x->first_head, stats);
     ir_if(b, ir_le(b, stats[2], stats[3]));
     ir_set(b, x->from, ir_min(b, ir_get(b, x->from), ir_cast(b, IR_U32, stats[2])));
-    ir_set(b, x->to,
-           ir_max(b, ir_get(b, x->to), tile_add(k, ir_cast(b, IR_U32, stats[3]), 1)));
+    ir_set(b, x->to, ir_max(b, ir_get(b, x->to), tile_add(k, ir_cast(b, IR_U32, stats[3]), 1)));
     ir_end(b);
     ir_end(b);
 }
@@ -348,8 +348,8 @@ static void add_scores(block *x) {
     for (uint32_t v = 0; v < x->f.vectors; v++) {
         ir_id own = constant(x, v * x->f.wide), sees = pair_sees(x, v, of, &key),
               before = of_lines(x, x->most, v);
-        ir_id score = ir_mul(b, vector_load(x, x->scores, line_at(x, line, v)),
-                             many(x, x->x.scale));
+        ir_id score =
+            ir_mul(b, vector_load(x, x->scores, line_at(x, line, v)), many(x, x->x.scale));
         score = ir_select(b, sees, score, number(x, ATTENTION_MASKED));
         ir_id now = ir_max(b, before, score);
         ir_store(b, x->total, own,

@@ -26,10 +26,10 @@ enum {
 
 typedef struct form {
     uint32_t warps, each, own, other; /* own: lines of a tile; each: fragments a subgroup */
-    uint32_t d, parts, columns; /* d: whole fragments; parts: of its columns */
-    uint32_t group, queries;    /* of a tile of rows */
-    uint32_t split;             /* heads of a key are summed by so many workgroups */
-    ir_type type;               /* of gradients and weights */
+    uint32_t d, parts, columns;       /* d: whole fragments; parts: of its columns */
+    uint32_t group, queries;          /* of a tile of rows */
+    uint32_t split;                   /* heads of a key are summed by so many workgroups */
+    ir_type type;                     /* of gradients and weights */
 } form;
 
 static uint32_t line_of(const form *f) { /* elements of a staged line */
@@ -117,17 +117,17 @@ typedef struct matrix {
     /* of the workgroup, [own or other, line]: pairs of lines, and the twin; f32 [warps, other, 4]: of
      * rows that are the others, a tile a subgroup: sum in exponents of 2, delta, first and last key */
     ir_memory own[2], other[2], twin, stats;
-    ir_memory uniform;                 /* of the workgroup, u32 [4 or warps]: what loops go by */
-    ir_memory most, total, delta;      /* registers [2 each], of BACK_SUMS */
-    ir_memory of_own;                  /* registers [2 each, 4]: as stats, of the lane's rows */
-    ir_fragments left[2], right[2];    /* of halves, of gradients */
+    ir_memory uniform;              /* of the workgroup, u32 [4 or warps]: what loops go by */
+    ir_memory most, total, delta;   /* registers [2 each], of BACK_SUMS */
+    ir_memory of_own;               /* registers [2 each, 4]: as stats, of the lane's rows */
+    ir_fragments left[2], right[2]; /* of halves, of gradients */
     ir_fragments score, slope, weight, sum;
-    uint32_t n_other, n_column;        /* fragments */
-    ir_id local, lane, warp, scale;    /* scale: of exponents of 2 */
+    uint32_t n_other, n_column;     /* fragments */
+    ir_id local, lane, warp, scale; /* scale: of exponents of 2 */
     ir_id kv, first_own, first_other, first_head, n_query;
-    ir_id part, share;                 /* of columns; of heads */
-    ir_id stats_at;                    /* of the tile in hand */
-    ir_id whole;                       /* every owned line meets every other one */
+    ir_id part, share; /* of columns; of heads */
+    ir_id stats_at;    /* of the tile in hand */
+    ir_id whole;       /* every owned line meets every other one */
 } matrix;
 
 static ir_id constant(matrix *m, uint32_t n) {
@@ -172,8 +172,7 @@ static void bind(matrix *m) {
         ir_memory *const of_rows[] = {&m->most, &m->total, &m->delta};
         for (uint32_t i = 0; i < 3; i++) *of_rows[i] = ir_register(b, IR_F32, 2 * f->each);
     } else {
-        m->weight = ir_fragment(b, IR_ROLE_A, f->type, ROWS, TILE, DEPTH,
-                                f->each * m->n_other / 2);
+        m->weight = ir_fragment(b, IR_ROLE_A, f->type, ROWS, TILE, DEPTH, f->each * m->n_other / 2);
         m->sum = ir_fragment(b, IR_ROLE_C, IR_F32, ROWS, TILE, DEPTH, f->each * m->n_column);
     }
     m->local = ir_local(b, 0);
@@ -397,8 +396,7 @@ static pair pair_of_rows(matrix *m, uint32_t i) {
     for (uint32_t w = 0; w < 2; w++) {
         ir_id line = other_line(m, i, w);
         if (rows) keys[w] = ir_cast(b, IR_F32, ir_add(b, m->first_other, line));
-        else
-            of[w] = ir_load(b, m->stats, ir_add(b, m->stats_at, tile_mul(&m->k, line, 4)), 4);
+        else of[w] = ir_load(b, m->stats, ir_add(b, m->stats_at, tile_mul(&m->k, line, 4)), 4);
     }
     if (rows) p.key = ir_compose(b, keys, 2);
     for (uint32_t n = 0; !rows && n < 4; n++) {
@@ -467,9 +465,8 @@ static void hide(matrix *m) {
         for (uint32_t q = 0; q < 2 * m->f.each; q++) {
             const pair p = pair_with(m, &of, q);
             ir_id at = constant(m, q / 2 * m->n_other + i);
-            ir_fragment_set(
-                b, m->score, at, q % 2,
-                seen(m, &p, ir_fragment_get(b, m->score, at, q % 2), ATTENTION_MASKED));
+            ir_fragment_set(b, m->score, at, q % 2,
+                            seen(m, &p, ir_fragment_get(b, m->score, at, q % 2), ATTENTION_MASKED));
         }
     }
 }
@@ -490,12 +487,13 @@ static void sums_turn(matrix *m) {
                          ir_fragment_get(b, m->score, constant(m, q / 2 * m->n_other + i), q % 2));
         ir_id now = tile_max_vector(k, own), both = ir_splat(b, now, 2);
         for (uint32_t i = 0; i < m->n_other; i++)
-            total = ir_add(b, total,
-                           ir_exp2_normal(b, ir_sub(b,
-                                             ir_fragment_get(
-                                                 b, m->score,
-                                                 constant(m, q / 2 * m->n_other + i), q % 2),
-                                             both)));
+            total = ir_add(
+                b, total,
+                ir_exp2_normal(
+                    b,
+                    ir_sub(b,
+                           ir_fragment_get(b, m->score, constant(m, q / 2 * m->n_other + i), q % 2),
+                           both)));
         ir_id kept = ir_mul(b, ir_load(b, m->total, constant(m, q), 1),
                             ir_exp2_normal(b, ir_sub(b, before, now)));
         ir_store(b, m->total, constant(m, q), ir_add(b, kept, tile_sum_vector(k, total)));
@@ -565,7 +563,8 @@ static void own_rows(matrix *m) {
     const form *f = &m->f;
     const attention_task *a = &m->t->a;
     /* long ones first */
-    ir_id late = tile_add(k, ir_sub(b, ir_groups(b, 0), ir_group(b, 0)), UINT32_MAX), found[4], range[4];
+    ir_id late = tile_add(k, ir_sub(b, ir_groups(b, 0), ir_group(b, 0)), UINT32_MAX), found[4],
+          range[4];
     m->first_own = tile_mul(k, late, f->queries);
     m->n_query = ir_min(b, constant(m, f->queries), ir_sub(b, m->x.n_row, m->first_own));
     m->first_head = tile_mul(k, ir_group(b, 1), f->group);
@@ -612,8 +611,8 @@ static void look(matrix *m) {
     reach(m, f->other, tile_mul(k, m->warp, f->other * 4), range);
     ir_id meet = ir_and(b, ir_le(b, range[0], last), ir_ge(b, range[1], begin)),
           whole = ir_and(b, ir_le(b, range[2], begin), ir_ge(b, range[3], last));
-    ir_id found = ir_select(b, meet, ir_select(b, whole, constant(m, 2), constant(m, 1)),
-                            constant(m, 0));
+    ir_id found =
+        ir_select(b, meet, ir_select(b, whole, constant(m, 2), constant(m, 1)), constant(m, 0));
     ir_if(b, ir_eq(b, m->lane, constant(m, 0)));
     ir_store(b, m->uniform, m->warp, found);
     ir_end(b);
@@ -656,8 +655,8 @@ static void finish(matrix *m) {
     const form *f = &m->f;
     const attention_task *a = &m->t->a;
     const bool rows = back_owns_rows(m->t);
-    ir_id column = ir_add(b, tile_mul(k, m->part, f->columns),
-                          tile_mul(k, tile_rem(k, m->lane, 4), 2));
+    ir_id column =
+        ir_add(b, tile_mul(k, m->part, f->columns), tile_mul(k, tile_rem(k, m->lane, 4), 2));
     ir_id factor = ir_splat(b, wants_slopes(m->t) ? m->x.scale : ir_f32(b, 1), 2);
     for (uint32_t q = 0; q < 2 * f->each; q++) {
         ir_id line = own_line(m, q), at, head = m->kv, is;
@@ -675,7 +674,8 @@ static void finish(matrix *m) {
             ir_id e = tile_add(k, column, c * TILE);
             if (f->d != a->d) ir_if(b, ir_lt(b, e, constant(m, a->d)));
             ir_store(b, m->x.out, ir_add(b, at, e),
-                     ir_mul(b, ir_fragment_get(b, m->sum, constant(m, q / 2 * m->n_column + c), q % 2),
+                     ir_mul(b,
+                            ir_fragment_get(b, m->sum, constant(m, q / 2 * m->n_column + c), q % 2),
                             factor));
             if (f->d != a->d) ir_end(b);
         }

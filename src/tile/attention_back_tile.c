@@ -7,14 +7,7 @@
  * at a time, and a lane keeps its lines by d / across columns of the sum. */
 #include "tile/attention_back.h"
 
-enum {
-    PAD = 4,
-    EACH_MAX = 8,
-    D_MAX = 512,
-    UNITS = 128,
-    TURNS = 4,
-    PART_MIN = 8
-};
+enum { PAD = 4, EACH_MAX = 8, D_MAX = 512, UNITS = 128, TURNS = 4, PART_MIN = 8 };
 
 typedef struct form {
     /* lanes that share lines; lines of a lane, lanes down, other lines of a lane, elements staged,
@@ -24,6 +17,7 @@ typedef struct form {
     uint32_t group, queries;    /* heads and queries of a tile of rows */
     uint32_t wide, columns;     /* columns of a lane: vectors of `wide` */
     uint32_t unit;              /* elements that are read at once */
+    uint32_t split;             /* workgroups that share the heads of a key */
 } form;
 
 static uint32_t whole_of(const form *f, uint32_t d) { /* columns of all lanes; from d on: 0 */
@@ -55,7 +49,7 @@ static bool form_at(const lowering *l, const back_task *t, uint32_t i, form *f) 
     const uint32_t memory = caps->workgroup_bytes ? caps->workgroup_bytes : 16384,
                    invocations = caps->workgroup_invocations ? caps->workgroup_invocations : 256;
     const attention_task *a = &t->a;
-    const uint32_t heads = a->n_head / a->n_kv;
+    uint32_t heads = a->n_head / a->n_kv;
     if (a->d > forms[i].d_max * 16u) return false;
     *f = (form){.across = forms[i].across,
                 .each = forms[i].each,
@@ -63,12 +57,17 @@ static bool form_at(const lowering *l, const back_task *t, uint32_t i, form *f) 
                 .each_other = forms[i].each_other,
                 .part = forms[i].part,
                 .lines = forms[i].lines,
+                .split = 1,
                 .unit = back_reads(l, t, 4) ? 4 : 1};
     while (a->d % f->part && f->part > PART_MIN) f->part /= 2;
     f->own = f->each * f->down;
     f->other = f->each_other * f->across;
     f->lanes = f->down * f->across;
-    const uint32_t rows = back_owns_rows(t) ? f->own : f->other;
+    const uint32_t rows = back_owns_rows(t) ? f->own : f->other,
+                   units = caps->compute_units ? caps->compute_units : UNITS;
+    while (!back_owns_rows(t) && !device_is_processor(caps) && heads % 2 == 0 &&
+           (uint64_t)((a->n_row + f->own - 1) / f->own) * a->n_kv * f->split < units)
+        f->split *= 2, heads /= 2;
     f->group = heads < rows ? heads : rows;
     while (heads % f->group) f->group--;
     f->queries = rows / f->group;
@@ -91,7 +90,7 @@ static uint32_t rule_of(const lowering *l, const back_task *t) {
         const uint64_t groups =
             back_owns_rows(t)
                 ? (uint64_t)((a->n + f.queries - 1) / f.queries) * (a->n_head / f.group)
-                : (uint64_t)((a->n_row + f.own - 1) / f.own) * a->n_kv;
+                : (uint64_t)((a->n_row + f.own - 1) / f.own) * a->n_kv * f.split;
         if (groups > most) most = groups, best = i;
         if (groups >= units - units / 8) break;
     }
@@ -356,13 +355,13 @@ static void weigh(tile *t) {
             if (rows) of = ir_load(b, t->of_own, constant(t, r * 4), 4);
             key = rows ? ir_add(b, t->first_other, line) : ir_add(b, t->first_own, own);
             key = ir_cast(b, IR_F32, key);
-            ir_id sees = ir_and(b, ir_ge(b, key, ir_extract(b, of, 2)),
-                                ir_le(b, key, ir_extract(b, of, 3)));
+            ir_id sees =
+                ir_and(b, ir_ge(b, key, ir_extract(b, of, 2)), ir_le(b, key, ir_extract(b, of, 3)));
             if (!rows) sees = ir_and(b, sees, is);
-            ir_id weight = back_weight(
-                &t->x, k, t->t, ir_load(b, t->scores, place, 1),
-                t->t->kind == BACK_V ? IR_NO_ID : ir_load(b, t->slopes, place, 1),
-                ir_extract(b, of, 0), ir_extract(b, of, 1));
+            ir_id weight =
+                back_weight(&t->x, k, t->t, ir_load(b, t->scores, place, 1),
+                            t->t->kind == BACK_V ? IR_NO_ID : ir_load(b, t->slopes, place, 1),
+                            ir_extract(b, of, 0), ir_extract(b, of, 1));
             weights[r] = ir_select(b, sees, weight, ir_f32(b, 0));
         }
         ir_id at = ir_add(b, tile_mul(k, line, f->own + PAD), tile_mul(k, t->down, f->each));
@@ -376,19 +375,19 @@ static void add_line(tile *t, ir_id base, ir_id line) {
     ir_builder *b = k->b;
     const form *f = &t->f;
     ir_id weights[EACH_MAX];
-    load_some(t, t->weights,
-              ir_add(b, tile_mul(k, ir_add(b, base, line), f->own + PAD),
-                     tile_mul(k, t->down, f->each)),
-              f->each, weights);
+    load_some(
+        t, t->weights,
+        ir_add(b, tile_mul(k, ir_add(b, base, line), f->own + PAD), tile_mul(k, t->down, f->each)),
+        f->each, weights);
     for (uint32_t c = 0; c < f->columns; c++) {
         ir_id column = tile_add(k, tile_mul(k, t->across, f->wide), c * f->across * f->wide);
         ir_id x = ir_load(b, t->stage, ir_fma(b, line, constant(t, whole_of(f, t->t->a.d)), column),
                           f->wide);
         for (uint32_t r = 0; r < f->each; r++) {
             ir_id sum = constant(t, (r * f->columns + c) * f->wide);
-            ir_store(b, t->sums, sum,
-                     ir_fma(b, ir_splat(b, weights[r], f->wide), x,
-                            ir_load(b, t->sums, sum, f->wide)));
+            ir_store(
+                b, t->sums, sum,
+                ir_fma(b, ir_splat(b, weights[r], f->wide), x, ir_load(b, t->sums, sum, f->wide)));
         }
     }
 }
@@ -422,10 +421,10 @@ static void sums_turn(tile *t) {
         ir_id scores[4], before = ir_load(b, t->most, at, 1), now = before, sum = ir_f32(b, 0);
         for (uint32_t i = 0; i < f->each_other; i++) {
             ir_id key = ir_cast(b, IR_F32, ir_add(b, t->first_other, other_line(t, i)));
-            ir_id sees = ir_and(b, ir_ge(b, key, ir_extract(b, of, 0)),
-                                ir_lt(b, key, ir_extract(b, of, 1)));
-            ir_id score = ir_mul(b, ir_load(b, t->scores, constant(t, r * f->each_other + i), 1),
-                                 t->x.scale);
+            ir_id sees =
+                ir_and(b, ir_ge(b, key, ir_extract(b, of, 0)), ir_lt(b, key, ir_extract(b, of, 1)));
+            ir_id score =
+                ir_mul(b, ir_load(b, t->scores, constant(t, r * f->each_other + i), 1), t->x.scale);
             scores[i] = ir_select(b, sees, score, ir_f32(b, ATTENTION_MASKED));
             now = ir_max(b, now, scores[i]);
         }
@@ -463,14 +462,15 @@ static void sums_finish(tile *t) {
     const form *f = &t->f;
     const attention_task *a = &t->t->a;
     for (uint32_t r = 0; r < f->each; r++) {
-        ir_id query, head, part = ir_loop(b, tile_mul(k, t->across, f->unit), constant(t, a->d),
-                                          constant(t, f->across * f->unit));
+        ir_id query, head,
+            part = ir_loop(b, tile_mul(k, t->across, f->unit), constant(t, a->d),
+                           constant(t, f->across * f->unit));
         row_of(t, own_line(t, r), &query, &head);
-        ir_id y = ir_load(b, t->x.y,
-                          ir_add(b, tile_mul(k, ir_fma(b, query, constant(t, a->n_head), head),
-                                             a->d),
-                                 ir_add(b, t->x.y_offset, part)),
-                          f->unit);
+        ir_id y =
+            ir_load(b, t->x.y,
+                    ir_add(b, tile_mul(k, ir_fma(b, query, constant(t, a->n_head), head), a->d),
+                           ir_add(b, t->x.y_offset, part)),
+                    f->unit);
         ir_id product =
             ir_mul(b, y, back_read(&t->x, k, &t->x.rows, 1, query, head, part, f->unit));
         ir_store(b, t->delta, constant(t, r),
@@ -483,8 +483,8 @@ static void sums_finish(tile *t) {
     ir_barrier(b);
     join(t, IR_MAX, t->most);
     for (uint32_t r = 0; r < f->each; r++) {
-        ir_id at = constant(t, r), less = ir_sub(b, ir_load(b, before, at, 1),
-                                                 ir_load(b, t->most, at, 1));
+        ir_id at = constant(t, r),
+              less = ir_sub(b, ir_load(b, before, at, 1), ir_load(b, t->most, at, 1));
         ir_store(b, t->total, at, ir_mul(b, ir_load(b, t->total, at, 1), ir_exp(b, less)));
     }
     join(t, IR_ADD, t->total);
@@ -555,11 +555,12 @@ static void own_keys(tile *t) {
     ir_builder *b = k->b;
     const form *f = &t->f;
     const attention_task *a = &t->t->a;
-    const uint32_t heads = a->n_head / a->n_kv;
+    const uint32_t heads = a->n_head / a->n_kv, some = heads / f->split;
     t->first_own = tile_mul(k, ir_group(b, 0), f->own);
     t->kv = ir_group(b, 1);
-    ir_id head = steps(t, heads, f->group);
-    t->first_head = ir_add(b, tile_mul(k, t->kv, heads), head);
+    ir_id head = steps(t, some, f->group);
+    t->first_head = ir_add(b, tile_mul(k, t->kv, heads), tile_mul(k, ir_group(b, 2), some));
+    t->first_head = ir_add(b, t->first_head, head);
     t->first_other = ir_loop(b, constant(t, 0), t->x.n_row, constant(t, f->queries));
     t->n_query = ir_min(b, constant(t, f->queries), ir_sub(b, t->x.n_row, t->first_other));
     scan(t);
@@ -586,6 +587,7 @@ static void finish(tile *t) {
             at = ir_add(b, t->first_own, line);
             is = ir_lt(b, at, t->x.n_key);
         }
+        if (f->split > 1) at = ir_fma(b, ir_group(b, 2), constant(t, a->n_row), at);
         at = tile_mul(k, ir_fma(b, at, constant(t, rows ? a->n_head : a->n_kv), head), a->d);
         ir_if(b, is);
         for (uint32_t c = 0; c < f->columns; c++) {
@@ -611,10 +613,12 @@ beryl_status back_tile(lowering *l, const graph_node *node, const back_task *tas
                                         [BACK_K] = "attention_back_k",
                                         [BACK_V] = "attention_back_v",
                                         [BACK_SUMS] = "attention_sums"};
-    tile t = {.t = task};
+    back_task own = *task;
+    tile t = {.t = &own};
     const form *f = &t.f;
-    const attention_task *a = &task->a;
+    const attention_task *a = &own.a;
     if (!choose_form(l, task, &t.f)) return lower_refuse(l, node, "heads of this shape", error);
+    own.split = f->split;
     tile_kernel *k = &t.k;
     tile_begin(k, l, node, names[task->kind], f->lanes);
     bind(&t);
@@ -623,9 +627,11 @@ beryl_status back_tile(lowering *l, const graph_node *node, const back_task *tas
     else own_keys(&t);
     if (task->kind == BACK_SUMS) sums_finish(&t);
     else finish(&t);
-    return back_owns_rows(task)
-               ? tile_end_3d(k, a->rows, f->queries, (lower_count){a->n_head / f->group, 0}, 1,
-                             (lower_count){1, 0}, 1, error)
-               : tile_end_3d(k, a->held, f->own, (lower_count){a->n_kv, 0}, 1, (lower_count){1, 0},
-                             1, error);
+    const beryl_status status =
+        back_owns_rows(task)
+            ? tile_end_3d(k, a->rows, f->queries, (lower_count){a->n_head / f->group, 0}, 1,
+                          (lower_count){1, 0}, 1, error)
+            : tile_end_3d(k, a->held, f->own, (lower_count){a->n_kv, 0}, 1,
+                          (lower_count){f->split, 0}, 1, error);
+    return status == BERYL_OK && f->split > 1 ? back_merge(l, node, &own, error) : status;
 }
