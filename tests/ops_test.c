@@ -374,8 +374,22 @@ static void build_range(setup *s) {
     add_output(s, y);
 }
 
-/* Without a cache: keys and values of this run. p: query heads, kv heads, d, 0 inputs, 1
- * intermediates, 2 parts of one tensor, window, range_kind, 1: the range is given */
+/* The backward pass of x: q, k, v, slots, last and first keys (0: none), of any result. */
+static void add_backward(setup *s, const graph_value *x) {
+    const graph_dim *q = graph_tensor_at(s->g, x[0])->dim, dims[3] = {q[0], q[1], q[2]};
+    const graph_value y = add_input(s, TYPE_F32, FILL_UNIT, 1, 3, dims),
+                      d = add_input(s, TYPE_F32, FILL_UNIT, 1, 3, dims);
+    const graph_value sums =
+        graph_op(s->g, OP_ATTENTION_SUMS, (graph_value[]){x[0], x[1], y, x[3], x[4], d, x[5]},
+                 (graph_attrs){.attention_sums = {0.7f, s->p[4]}});
+    add_output(s, sums);
+    for (uint32_t i = 0; i < 3; i++)
+        add_output(s, graph_op(s->g, OP_ATTENTION_BACK, (graph_value[]){x[0], x[1], x[2], d, sums},
+                               (graph_attrs){.attention_back = {0.7f, i}}));
+}
+
+/* Without a cache, keys and values of this run. p: query heads, kv heads, d, 0 inputs, 1 scaled, 2
+ * parts of one tensor, 3 F16, window, range_kind, 1: the range is given, 1: its backward pass */
 static void build_plain(setup *s) {
     const uint32_t *p = s->p;
     const graph_dim dims[4] = {{2, 0}, ROWS(s), {p[1], 0}, {p[2], 0}},
@@ -389,39 +403,16 @@ static void build_plain(setup *s) {
         k = add_input(s, TYPE_F32, FILL_UNIT, 1, 3, one + 1);
         v = add_input(s, TYPE_F32, FILL_UNIT, 1, 3, one + 1);
         if (p[3]) k = graph_scale(s->g, k, 0.5f), v = graph_scale(s->g, v, 2);
+        if (p[3] == 3) k = graph_cast(s->g, k, TYPE_F16, 0), v = graph_cast(s->g, v, TYPE_F16, 0);
         k = graph_reshape(s->g, k, 4, one), v = graph_reshape(s->g, v, 4, one);
     }
     graph_value slot = add_input(s, TYPE_I32, FILL_SAME, 0, DIMS(ROWS(s))),
                 first = add_input(s, TYPE_I32, FILL_FIRST, (float)p[5], DIMS(ROWS(s))),
                 last = add_input(s, TYPE_I32, FILL_LAST, (float)p[5], DIMS(ROWS(s)));
-    add_output(s, p[6] ? graph_attention_range(s->g, q, k, v, slot, first, last, 0.7f)
-                       : graph_attention(s->g, q, k, v, slot, last, 0.7f, p[4]));
-}
-
-/* The backward pass of that. p: query heads, kv heads, d, type of k, window, range_kind, 1: ranged */
-static void build_backward(setup *s) {
-    const uint32_t *p = s->p;
-    const graph_dim rows = ROWS(s), q_dims[3] = {rows, {p[0], 0}, {p[2], 0}},
-                    k_dims[4] = {{1, 0}, rows, {p[1], 0}, {p[2], 0}};
-    graph_value x[4], places[3];
-    for (uint32_t i = 0; i < 2; i++) {
-        x[3 * i] = add_input(s, TYPE_F32, FILL_UNIT, 1, 3, q_dims);
-        x[1 + i] = add_input(s, TYPE_F32, FILL_UNIT, 1, 4, k_dims);
-        if (p[3] == TYPE_F16) x[1 + i] = graph_cast(s->g, x[1 + i], TYPE_F16, false);
-    }
-    places[0] = add_input(s, TYPE_I32, FILL_SAME, 0, DIMS(rows));
-    places[1] = add_input(s, TYPE_I32, FILL_FIRST, (float)p[5], DIMS(rows));
-    places[2] = add_input(s, TYPE_I32, FILL_LAST, (float)p[5], DIMS(rows));
-    const graph_value y = add_input(s, TYPE_F32, FILL_UNIT, 1, 3, q_dims);
-    const graph_value sums =
-        graph_op(s->g, OP_ATTENTION_SUMS,
-                 (graph_value[]){x[0], x[1], y, places[0], places[2], x[3], p[6] ? places[1] : 0},
-                 (graph_attrs){.attention_sums = {0.7f, p[4]}});
-    add_output(s, sums);
-    for (uint32_t i = 0; i < 3; i++)
-        add_output(s, graph_op(s->g, OP_ATTENTION_BACK,
-                               (graph_value[GRAPH_IN_MAX]){x[0], x[1], x[2], x[3], sums},
-                               (graph_attrs){.attention_back = {0.7f, i}}));
+    if (p[7]) add_backward(s, (graph_value[]){q, k, v, slot, last, p[6] ? first : 0});
+    else
+        add_output(s, p[6] ? graph_attention_range(s->g, q, k, v, slot, first, last, 0.7f)
+                           : graph_attention(s->g, q, k, v, slot, last, 0.7f, p[4]));
 }
 
 static graph_value add_list(setup *s, list which) {
@@ -1008,14 +999,13 @@ static const op_case cases[] = {
     {"attention/plain/outside", build_plain, {4, 2, 32, 1, 0, RANGE_OUTSIDE, 1}, 24, 9, 4e-6f, 0, ROUNDING, NULL},
     {"attention/plain/outside-window", build_plain, {4, 2, 32, 1, 6, RANGE_OUTSIDE, 0}, 40, 9, 4e-6f, 0, ROUNDING, NULL},
     {"attention/plain/long", build_plain, {2, 2, 16, 0, 0, RANGE_ENCODER, 0}, 180, 130, 4e-6f, 0, ROUNDING, NULL},
-    {"backward/causal", build_backward, {4, 2, 64, TYPE_F32, 0, RANGE_PACKED, 0}, 9, 4, 2e-5f, 0, ROUNDING, NULL},
-    {"backward/packed", build_backward, {2, 1, 72, TYPE_F16, 0, RANGE_PACKED, 1}, 41, 33, 2e-5f, 0, ROUNDING, NULL},
-    {"backward/window", build_backward, {3, 3, 16, TYPE_F32, 5, RANGE_PACKED, 0}, 75, 68, 2e-5f, 0, ROUNDING, NULL},
-    {"backward/odd", build_backward, {6, 2, 9, TYPE_F16, 0, RANGE_BLOCK, 1}, 37, 18, 2e-5f, 0, ROUNDING, NULL},
-    {"backward/outside", build_backward, {4, 1, 32, TYPE_F32, 0, RANGE_OUTSIDE, 1}, 24, 9, 2e-5f, 0, ROUNDING, NULL},
-    {"backward/none", build_backward, {4, 2, 24, TYPE_F32, 0, RANGE_NONE, 1}, 37, 18, 2e-5f, 0, ROUNDING, NULL},
-    {"backward/heads-of-256", build_backward, {4, 1, 256, TYPE_F32, 0, RANGE_PACKED, 1}, 12, 7, 4e-5f, 0, ROUNDING, NULL},
-    {"backward/heads-of-520", build_backward, {2, 1, 520, TYPE_F16, 0, RANGE_ENCODER, 1}, 5, 3, 4e-5f, 0, ROUNDING, NULL},
+    {"backward/causal", build_plain, {4, 2, 64, 1, 0, RANGE_PACKED, 0, 1}, 9, 4, 2e-5f, 0, ROUNDING, NULL},
+    {"backward/packed", build_plain, {2, 1, 72, 3, 0, RANGE_PACKED, 1, 1}, 41, 33, 2e-5f, 0, ROUNDING, NULL},
+    {"backward/window", build_plain, {3, 3, 16, 0, 5, RANGE_PACKED, 0, 1}, 75, 68, 2e-5f, 0, ROUNDING, NULL},
+    {"backward/odd", build_plain, {6, 2, 9, 3, 0, RANGE_BLOCK, 1, 1}, 37, 18, 2e-5f, 0, ROUNDING, NULL},
+    {"backward/outside", build_plain, {4, 1, 32, 2, 0, RANGE_OUTSIDE, 1, 1}, 24, 9, 2e-5f, 0, ROUNDING, NULL},
+    {"backward/heads-of-256", build_plain, {4, 1, 256, 1, 0, RANGE_PACKED, 1, 1}, 12, 7, 4e-5f, 0, ROUNDING, NULL},
+    {"backward/heads-of-520", build_plain, {2, 1, 520, 3, 0, RANGE_ENCODER, 1, 1}, 5, 3, 4e-5f, 0, ROUNDING, NULL},
     {"step/outside", build_step, {TYPE_F32, 4, 1, 64, 2, 150, 0, 140, 4}, 8, 5, 5e-6f, 0, ROUNDING, states_step},
     {"step/outside-window", build_step, {TYPE_F32, 4, 2, 32, 2, 30, 11, 30, 4}, 8, 5, 5e-6f, 0, ROUNDING, states_step},
     {"step/outside-shared", build_step, {TYPE_F16, 4, 2, 64, 2, 30, 0, 30, 5}, 8, 5, 5e-6f, 0, ROUNDING, states_step},
@@ -1081,6 +1071,11 @@ static const op_case matrix_cases[] = {
     {"plain/encoder", build_plain, {3, 3, 72, 1, 0, RANGE_ENCODER, 1}, 150, 133, 3e-3f, 0, HALVES, NULL},
     {"plain/parts", build_plain, {2, 1, 64, 2, 0, RANGE_BLOCK, 1}, 150, 133, 3e-3f, 0, HALVES, NULL},
     {"plain/outside", build_plain, {4, 2, 32, 1, 0, RANGE_OUTSIDE, 1}, 140, 39, 3e-3f, 0, HALVES, NULL},
+    {"backward/heads-of-64", build_plain, {2, 2, 64, 3, 0, RANGE_PACKED, 0, 1}, 150, 133, 3e-2f, 0, HALVES, NULL},
+    {"backward/packed", build_plain, {4, 1, 72, 3, 0, RANGE_PACKED, 1, 1}, 140, 39, 3e-2f, 0, HALVES, NULL},
+    {"backward/bf16", build_plain, {6, 2, 48, 1, 0, RANGE_BLOCK, 1, 1}, 140, 129, 2e-1f, 0, HALVES, NULL},
+    {"backward/outside", build_plain, {3, 1, 32, 1, 0, RANGE_OUTSIDE, 1, 1}, 130, 9, 1e-1f, 0, HALVES, NULL},
+    {"backward/heads-of-264", build_plain, {2, 1, 264, 1, 9, RANGE_PACKED, 0, 1}, 128, 70, 2e-1f, 0, HALVES, NULL},
 };
 /* clang-format on */
 
@@ -1430,18 +1425,6 @@ static void run_cases(test *t, const test_form *form, size_t number) {
         CHECK_INT(t, heap.bytes, 0);
 }
 
-/* The backward pass on matrix units: halves, or BF16; sums of a product for each row or key. */
-/* clang-format off */
-static const op_case backward_cases[] = {
-    {"backward/heads-of-64", build_backward, {2, 2, 64, TYPE_F16, 0, RANGE_PACKED, 0}, 150, 133, 3e-2f, 0, HALVES, NULL},
-    {"backward/packed", build_backward, {4, 1, 72, TYPE_F16, 0, RANGE_PACKED, 1}, 140, 39, 3e-2f, 0, HALVES, NULL},
-    {"backward/bf16", build_backward, {6, 2, 48, TYPE_F32, 0, RANGE_BLOCK, 1}, 140, 129, 2e-1f, 0, HALVES, NULL},
-    {"backward/outside", build_backward, {3, 1, 32, TYPE_F32, 0, RANGE_OUTSIDE, 1}, 130, 9, 1e-1f, 0, HALVES, NULL},
-    {"backward/none", build_backward, {2, 1, 16, TYPE_F16, 0, RANGE_NONE, 1}, 131, 128, 3e-2f, 0, HALVES, NULL},
-    {"backward/heads-of-264", build_backward, {2, 1, 264, TYPE_F32, 9, RANGE_PACKED, 0}, 128, 70, 2e-1f, 0, HALVES, NULL},
-};
-/* clang-format on */
-
 /* Forms of attention that other devices take: of matrix units what CUDA does with halves, as the
  * interpreter sees it; of many keys with large subgroups, with little memory, passes and numbers
  * drawn, and on the software device. */
@@ -1459,10 +1442,6 @@ static const struct attention_form {
      227 << 10, false},
     {"matrix-small", "_matrix", matrix_cases, 2, 32, 1, 80 << 10, false},
     {"matrix-chosen", NULL, matrix_cases, sizeof matrix_cases / sizeof *matrix_cases, 1, 0, 0,
-     false},
-    {"matrix", "_matrix", backward_cases, sizeof backward_cases / sizeof *backward_cases, 32, 2,
-     227 << 10, false},
-    {"matrix-chosen", NULL, backward_cases, sizeof backward_cases / sizeof *backward_cases, 1, 0, 0,
      false},
     {"far", "_far", far_cases, sizeof far_cases / sizeof *far_cases, 32, 2, 48 << 10, false},
     {"far-drawn", "_far", far_cases, sizeof far_cases / sizeof *far_cases, 8, 1, 16 << 10, true},
