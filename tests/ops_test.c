@@ -999,7 +999,6 @@ static const op_case cases[] = {
     {"attention/plain/outside", build_plain, {4, 2, 32, 1, 0, RANGE_OUTSIDE, 1}, 24, 9, 4e-6f, 0, ROUNDING, NULL},
     {"attention/plain/outside-window", build_plain, {4, 2, 32, 1, 6, RANGE_OUTSIDE, 0}, 40, 9, 4e-6f, 0, ROUNDING, NULL},
     {"attention/plain/long", build_plain, {2, 2, 16, 0, 0, RANGE_ENCODER, 0}, 180, 130, 4e-6f, 0, ROUNDING, NULL},
-    {"backward/causal", build_plain, {4, 2, 64, 1, 0, RANGE_PACKED, 0, 1}, 9, 4, 2e-5f, 0, ROUNDING, NULL},
     {"backward/packed", build_plain, {2, 1, 72, 3, 0, RANGE_PACKED, 1, 1}, 41, 33, 2e-5f, 0, ROUNDING, NULL},
     {"backward/window", build_plain, {3, 3, 16, 0, 5, RANGE_PACKED, 0, 1}, 75, 68, 2e-5f, 0, ROUNDING, NULL},
     {"backward/odd", build_plain, {6, 2, 9, 3, 0, RANGE_BLOCK, 1, 1}, 37, 18, 2e-5f, 0, ROUNDING, NULL},
