@@ -397,7 +397,8 @@ device *interpreter_units_open(base_heap *heap) {
     device *d = interpreter_open(heap);
     if (!d) return NULL;
     d->caps.kind = DEVICE_DISCRETE;
-    d->caps.fragments = DEVICE_FRAGMENT_BIT(DEVICE_FRAGMENT_F16_F32);
+    d->caps.fragments = DEVICE_FRAGMENT_BIT(DEVICE_FRAGMENT_F16_F32) |
+                        DEVICE_FRAGMENT_BIT(DEVICE_FRAGMENT_BF16_F32);
     d->caps.subgroups = true;
     d->caps.subgroup_size = 32;
     return d;

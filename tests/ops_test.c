@@ -374,8 +374,22 @@ static void build_range(setup *s) {
     add_output(s, y);
 }
 
-/* Without a cache: keys and values of this run. p: query heads, kv heads, d, 0 inputs, 1
- * intermediates, 2 parts of one tensor, window, range_kind, 1: the range is given */
+/* The backward pass of x: q, k, v, slots, last and first keys (0: none), of any result. */
+static void add_backward(setup *s, const graph_value *x) {
+    const graph_dim *q = graph_tensor_at(s->g, x[0])->dim, dims[3] = {q[0], q[1], q[2]};
+    const graph_value y = add_input(s, TYPE_F32, FILL_UNIT, 1, 3, dims),
+                      d = add_input(s, TYPE_F32, FILL_UNIT, 1, 3, dims);
+    const graph_value sums =
+        graph_op(s->g, OP_ATTENTION_SUMS, (graph_value[]){x[0], x[1], y, x[3], x[4], d, x[5]},
+                 (graph_attrs){.attention_sums = {0.7f, s->p[4]}});
+    add_output(s, sums);
+    for (uint32_t i = 0; i < 3; i++)
+        add_output(s, graph_op(s->g, OP_ATTENTION_BACK, (graph_value[]){x[0], x[1], x[2], d, sums},
+                               (graph_attrs){.attention_back = {0.7f, i}}));
+}
+
+/* Without a cache, keys and values of this run. p: query heads, kv heads, d, 0 inputs, 1 scaled, 2
+ * parts of one tensor, 3 F16, window, range_kind, 1: the range is given, 1: its backward pass */
 static void build_plain(setup *s) {
     const uint32_t *p = s->p;
     const graph_dim dims[4] = {{2, 0}, ROWS(s), {p[1], 0}, {p[2], 0}},
@@ -389,13 +403,16 @@ static void build_plain(setup *s) {
         k = add_input(s, TYPE_F32, FILL_UNIT, 1, 3, one + 1);
         v = add_input(s, TYPE_F32, FILL_UNIT, 1, 3, one + 1);
         if (p[3]) k = graph_scale(s->g, k, 0.5f), v = graph_scale(s->g, v, 2);
+        if (p[3] == 3) k = graph_cast(s->g, k, TYPE_F16, 0), v = graph_cast(s->g, v, TYPE_F16, 0);
         k = graph_reshape(s->g, k, 4, one), v = graph_reshape(s->g, v, 4, one);
     }
     graph_value slot = add_input(s, TYPE_I32, FILL_SAME, 0, DIMS(ROWS(s))),
                 first = add_input(s, TYPE_I32, FILL_FIRST, (float)p[5], DIMS(ROWS(s))),
                 last = add_input(s, TYPE_I32, FILL_LAST, (float)p[5], DIMS(ROWS(s)));
-    add_output(s, p[6] ? graph_attention_range(s->g, q, k, v, slot, first, last, 0.7f)
-                       : graph_attention(s->g, q, k, v, slot, last, 0.7f, p[4]));
+    if (p[7]) add_backward(s, (graph_value[]){q, k, v, slot, last, p[6] ? first : 0});
+    else
+        add_output(s, p[6] ? graph_attention_range(s->g, q, k, v, slot, first, last, 0.7f)
+                           : graph_attention(s->g, q, k, v, slot, last, 0.7f, p[4]));
 }
 
 static graph_value add_list(setup *s, list which) {
@@ -982,6 +999,12 @@ static const op_case cases[] = {
     {"attention/plain/outside", build_plain, {4, 2, 32, 1, 0, RANGE_OUTSIDE, 1}, 24, 9, 4e-6f, 0, ROUNDING, NULL},
     {"attention/plain/outside-window", build_plain, {4, 2, 32, 1, 6, RANGE_OUTSIDE, 0}, 40, 9, 4e-6f, 0, ROUNDING, NULL},
     {"attention/plain/long", build_plain, {2, 2, 16, 0, 0, RANGE_ENCODER, 0}, 180, 130, 4e-6f, 0, ROUNDING, NULL},
+    {"backward/packed", build_plain, {2, 1, 72, 3, 0, RANGE_PACKED, 1, 1}, 41, 33, 2e-5f, 0, ROUNDING, NULL},
+    {"backward/window", build_plain, {3, 3, 16, 0, 5, RANGE_PACKED, 0, 1}, 75, 68, 2e-5f, 0, ROUNDING, NULL},
+    {"backward/odd", build_plain, {6, 2, 9, 3, 0, RANGE_BLOCK, 1, 1}, 37, 18, 2e-5f, 0, ROUNDING, NULL},
+    {"backward/outside", build_plain, {4, 1, 32, 2, 0, RANGE_OUTSIDE, 1, 1}, 24, 9, 2e-5f, 0, ROUNDING, NULL},
+    {"backward/heads-of-256", build_plain, {4, 1, 256, 1, 0, RANGE_PACKED, 1, 1}, 12, 7, 4e-5f, 0, ROUNDING, NULL},
+    {"backward/heads-of-520", build_plain, {2, 1, 520, 3, 0, RANGE_ENCODER, 1, 1}, 5, 3, 4e-5f, 0, ROUNDING, NULL},
     {"step/outside", build_step, {TYPE_F32, 4, 1, 64, 2, 150, 0, 140, 4}, 8, 5, 5e-6f, 0, ROUNDING, states_step},
     {"step/outside-window", build_step, {TYPE_F32, 4, 2, 32, 2, 30, 11, 30, 4}, 8, 5, 5e-6f, 0, ROUNDING, states_step},
     {"step/outside-shared", build_step, {TYPE_F16, 4, 2, 64, 2, 30, 0, 30, 5}, 8, 5, 5e-6f, 0, ROUNDING, states_step},
@@ -1047,6 +1070,11 @@ static const op_case matrix_cases[] = {
     {"plain/encoder", build_plain, {3, 3, 72, 1, 0, RANGE_ENCODER, 1}, 150, 133, 3e-3f, 0, HALVES, NULL},
     {"plain/parts", build_plain, {2, 1, 64, 2, 0, RANGE_BLOCK, 1}, 150, 133, 3e-3f, 0, HALVES, NULL},
     {"plain/outside", build_plain, {4, 2, 32, 1, 0, RANGE_OUTSIDE, 1}, 140, 39, 3e-3f, 0, HALVES, NULL},
+    {"backward/heads-of-64", build_plain, {2, 2, 64, 3, 0, RANGE_PACKED, 0, 1}, 150, 133, 3e-2f, 0, HALVES, NULL},
+    {"backward/packed", build_plain, {4, 1, 72, 3, 0, RANGE_PACKED, 1, 1}, 140, 39, 3e-2f, 0, HALVES, NULL},
+    {"backward/bf16", build_plain, {6, 2, 48, 1, 0, RANGE_BLOCK, 1, 1}, 140, 129, 2e-1f, 0, HALVES, NULL},
+    {"backward/outside", build_plain, {3, 1, 32, 1, 0, RANGE_OUTSIDE, 1, 1}, 130, 9, 1e-1f, 0, HALVES, NULL},
+    {"backward/heads-of-264", build_plain, {2, 1, 264, 1, 9, RANGE_PACKED, 0, 1}, 128, 70, 2e-1f, 0, HALVES, NULL},
 };
 /* clang-format on */
 

@@ -125,6 +125,12 @@
       SLOTS, (scale, window), (0.125f, 0),                                                         \
       OWN, 0, CLOSE_ATTENDED,                                                                      \
       "grouped, over the keys of each row in caches: causal, a window, or a range; none: 0")       \
+    X(ATTENTION_SUMS, attention_sums, "attention", 6, 7, (q, k, y, slot, pos, d, first),           \
+      "xmxspxp", 1, FU, (scale, window), (0.125f, 0), NONE, 0, CLOSE_ATTENDED,                     \
+      "of each row: log of attention's sum, y times d, first and last key")                        \
+    X(ATTENTION_BACK, attention_back, "attention", 5, 5, (q, k, v, d, sums), "xmmxx", 1,           \
+      FU, (scale, towards), (0.125f, 0), NONE, 0, CLOSE_ATTENDED,                                  \
+      "attention's gradient towards q, k or v, from d and attention_sums")                         \
     X(ARGMAX, argmax, "sampling", 1, 1, (x), "l", 1, NONE, (), (0),                                \
       INNER, 0, CLOSE_EQUAL, "index of the largest of the last axis; ties: lower index")           \
     X(SAMPLE, sample, "sampling", 2, 2, (logits, settings), "lc", 1, NONE, (), (0),                \

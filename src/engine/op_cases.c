@@ -244,6 +244,30 @@ static graph_value make_attention(op_maker *m, const uint32_t *s) {
     return m->adding ? 0 : graph_attention(m->g, q, k, v, slot, pos, 0.125f, 0);
 }
 
+/* Of N rows, each over the keys before it: sums alone, or what is made of them towards q, k or v (1, 2 or 3). */
+static graph_value make_backward(op_maker *m, const uint32_t *s) {
+    if (!BUILD_HAS_TRAINING) return 0;
+    const uint32_t n = s[0], heads = s[1], d = s[2], rows[] = {n, heads, d},
+                   keys[] = {1, n, heads, d};
+    const bool back = m->op == OP_ATTENTION_BACK;
+    const graph_value q = activation(m, 3, rows), slope = activation(m, 3, rows),
+                      k = activation_of(m, m->type, 4, keys),
+                      v = back ? activation_of(m, m->type, 4, keys) : 0, y = activation(m, 3, rows);
+    const graph_value slot = indices(m, 1, n, 1, 1, 0, true), pos = indices(m, 1, n, 1, n, 0, true);
+    const double pairs = 0.5 * n * (n + 1.0), wide = (double)heads * d;
+    counted(m, 4 * row_bytes(m, d) * heads * n + 12.0 * n * wide, 4.0 * n * wide,
+            (back ? s[3] == 3 ? 6 : 8 : 2) * pairs * wide);
+    if (m->adding) return 0;
+    const graph_value sums =
+        graph_op(m->g, OP_ATTENTION_SUMS,
+                 (graph_value[GRAPH_IN_MAX]){q, graph_copy(m->g, k), y, slot, pos, slope},
+                 (graph_attrs){.attention_sums = {0.125f, 0}});
+    return back ? graph_op(m->g, OP_ATTENTION_BACK,
+                           (graph_value[GRAPH_IN_MAX]){q, k, v, slope, sums},
+                           (graph_attrs){.attention_back = {0.125f, s[3] - 1}})
+                : sums;
+}
+
 static graph_value make_argmax(op_maker *m, const uint32_t *s) {
     const graph_value x = rows(m, s[0], s[1]);
     counted(m, 4.0 * s[0] * s[1], 4.0 * s[0], 0);
@@ -297,6 +321,10 @@ static const op_case usual = {"ROWS,WIDTH", 2, USUAL, make_usual, OP_F32_ALONE, 
                      {{5, 2, 64}}},
     [OP_ATTENTION] = {"N,KEYS,HEADS,DIM", 4, {1, 512, 8, 64}, {1, 8192, 8, 256}, make_attention,
                       OP_CACHE_TYPES, {{1, 96, 4, 64}, {40, 96, 4, 64}}},
+    [OP_ATTENTION_SUMS] = {"N,HEADS,DIM", 3, {512, 8, 64}, {4096, 16, 128}, make_backward, OP_HALF_TYPES,
+                           {{40, 4, 64}}},
+    [OP_ATTENTION_BACK] = {"N,HEADS,DIM,TOWARDS", 4, {512, 8, 64, 1}, {4096, 16, 128, 1}, make_backward,
+                           OP_HALF_TYPES, {{40, 4, 64, 1}, {40, 4, 64, 2}, {40, 4, 64, 3}}},
     [OP_ARGMAX] = {"ROWS,WIDTH", 2, {4, 32768}, {16, 262144}, make_argmax, OP_F32_ALONE, {{4, 3001}}},
     [OP_SAMPLE] = {"ROWS,WIDTH", 2, {1, 32768}, {1, 262144}, make_sample, OP_F32_ALONE, {{4, 3001}}},
     [OP_SET_ROWS] = {"ROWS,WIDTH", 2, {64, 1024}, {8192, 4096}, make_set_rows, OP_F32_ALONE, {{7, 96}}},
@@ -318,12 +346,13 @@ static const base_type cache_types[] = {TYPE_F32, TYPE_F16, TYPE_Q8_0},
                        float_types[] = {TYPE_F32, TYPE_F16, TYPE_BF16};
 
 uint32_t op_case_types(const op_case *c, uint32_t shape, const base_type **types) {
-    *types = c->types == OP_CACHE_TYPES   ? cache_types
-             : c->types == OP_FLOAT_TYPES ? float_types
-                                          : weight_types;
+    *types = c->types == OP_CACHE_TYPES || c->types == OP_HALF_TYPES ? cache_types
+             : c->types == OP_FLOAT_TYPES                            ? float_types
+                                                                     : weight_types;
     switch (c->types) {
     case OP_F32_ALONE: return 1;
     case OP_CACHE_TYPES: return sizeof cache_types / sizeof *cache_types;
+    case OP_HALF_TYPES: return 2;
     case OP_FLOAT_TYPES: return sizeof float_types / sizeof *float_types;
     case OP_WEIGHT_TYPES_ONCE:
         if (shape > 0) return BASE_USUAL_TYPES;

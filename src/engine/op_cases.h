@@ -17,6 +17,7 @@ typedef enum op_types {
     OP_WEIGHT_TYPES,
     OP_WEIGHT_TYPES_ONCE, /* in the first shape; in others the usual ones alone */
     OP_CACHE_TYPES,
+    OP_HALF_TYPES, /* F32 and F16 */
     OP_FLOAT_TYPES
 } op_types;
 

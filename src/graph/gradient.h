@@ -21,7 +21,7 @@ typedef struct gradient {
 typedef void gradient_rule(gradient *s, const graph_node *node, graph_value d);
 /* NULL: the operation has none. */
 gradient_rule *gradient_rule_of(base_op op);
-gradient_rule gradient_pointwise, gradient_attention;
+gradient_rule gradient_pointwise, gradient_attention, gradient_attention_back;
 bool gradient_is_pointwise(base_op op); /* gradient_pointwise knows it */
 
 /* Is the gradient of this input asked for? */

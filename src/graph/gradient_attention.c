@@ -1,9 +1,13 @@
-/* gradient_attention.c - the rule of attention over keys and values of the run. Refuses caches.
+/* gradient_attention.c - the rule of attention over keys and values of the run, and the rule of
+ * that. Refuses caches.
  *
- * The one idea: rows do not know of each other, so scores are made of a few rows at a time, as many
- * as give about as many scores as there are numbers in q, k and v. Memory grows with these, not
- * with rows times keys; what pieces give to keys and values is added in the order of rows. */
+ * OP_ATTENTION_SUMS keeps of each row what makes a weight of a score again, and
+ * OP_ATTENTION_BACK adds up what pairs of a row and a key give, without scores in memory. Builds
+ * without these, and second derivatives, take ordinary nodes: scores of a few rows at a time, as
+ * many as give about as many scores as there are numbers in q, k and v; what pieces give to keys
+ * and values is added in the order of rows. */
 #include "graph/gradient.h"
+#include "base/build.h"
 
 #include <string.h>
 
@@ -16,7 +20,8 @@ typedef struct attention {
     graph_dim n, m;
     uint32_t groups, heads, d; /* heads: of a group */
     uint32_t each;             /* rows of a piece */
-    graph_value sums[2];       /* towards keys and values so far */
+    bool wants[3];             /* towards q, keys, values; */
+    graph_value sums[2];       /* of these two so far */
 } attention;
 
 static graph_value einsum(graph *g, const char *text, graph_value a, graph_value b) {
@@ -57,8 +62,7 @@ static graph_value visible_of(attention *a, uint32_t start, uint32_t size) {
  * sum). Gives what goes to the rows of q. Letters: rows n, keys m, heads r of a group g, elements
  * d. */
 static graph_value piece(attention *a, graph_value d, uint32_t start, uint32_t size) {
-    gradient *s = a->s;
-    graph *g = s->g;
+    graph *g = a->s->g;
     const graph_value *in = a->node->in;
     const float scale = a->node->attr.attention.scale;
     graph_value q = rows_of(a, in[0], start, size), parts[2] = {0};
@@ -74,11 +78,11 @@ static graph_value piece(attention *a, graph_value d, uint32_t start, uint32_t s
     graph_value ds = graph_mul(g, p, einsum(g, "ngrd,mgd->grnm", d, a->values));
     ds = graph_sub(g, ds, graph_mul(g, p, graph_reduce(g, OP_SUM, ds, 1u << 3, 0)));
     ds = graph_scale(g, ds, scale);
-    if (gradient_wants(s, in[1])) parts[0] = einsum(g, "grnm,ngrd->mgd", ds, q);
-    if (gradient_wants(s, in[2])) parts[1] = einsum(g, "grnm,ngrd->mgd", p, d);
+    if (a->wants[1]) parts[0] = einsum(g, "grnm,ngrd->mgd", ds, q);
+    if (a->wants[2]) parts[1] = einsum(g, "grnm,ngrd->mgd", p, d);
     for (uint32_t i = 0; i < 2; i++)
         if (parts[i]) a->sums[i] = a->sums[i] ? graph_add(g, a->sums[i], parts[i]) : parts[i];
-    if (!gradient_wants(s, in[0])) return 0;
+    if (!a->wants[0]) return 0;
     return graph_reshape(g, einsum(g, "grnm,mgd->ngrd", ds, a->keys), 3,
                          (graph_dim[]){heads[0], {a->groups * a->heads, 0}, {a->d, 0}});
 }
@@ -92,20 +96,19 @@ static uint32_t rows_of_a_piece(const attention *a) {
     return pieces > 1 ? (uint32_t)((n + pieces - 1) / pieces) : (uint32_t)n;
 }
 
-void gradient_attention(gradient *s, const graph_node *node, graph_value d) {
+/* What is wanted, towards q, k and v. Errors are the graph's. */
+static void expand(gradient *s, const graph_node *node, graph_value d, const bool wants[3],
+                   graph_value out[3]) {
     graph *g = s->g;
     const graph_tensor q = *graph_tensor_at(g, node->in[0]), k = *graph_tensor_at(g, node->in[1]);
-    if (graph_tensor_at(g, graph_base_of(g, node->in[1]))->role == ROLE_STORED) {
-        graph_refuse(g, BERYL_UNSUPPORTED, "attention over caches has no gradient");
-        return;
-    }
     attention a = {.s = s,
                    .node = node,
                    .n = q.dim[0],
                    .m = k.dim[1],
                    .groups = k.dim[2].size,
                    .heads = q.dim[1].size / k.dim[2].size,
-                   .d = q.dim[2].size};
+                   .d = q.dim[2].size,
+                   .wants = {wants[0], wants[1], wants[2]}};
     a.each = rows_of_a_piece(&a);
     a.keys = gradient_wide(s, graph_squeeze(g, node->in[1], 0));
     a.values = gradient_wide(s, graph_squeeze(g, node->in[2], 0));
@@ -116,11 +119,74 @@ void gradient_attention(gradient *s, const graph_node *node, graph_value d) {
         const uint32_t start = i * a.each, left = a.n.size - start;
         parts[i] = piece(&a, d, start, left < a.each ? left : a.each);
     }
+    for (uint32_t i = 0; i < 3; i++) out[i] = 0;
     if (g->error.code != BERYL_OK || !n) return;
-    if (gradient_wants(s, node->in[0])) {
+    if (wants[0]) {
         const graph_value all = graph_concat(g, n, parts, 0);
-        gradient_add(s, node->in[0], gradient_part(s, all, 0, 0, 0, node->in[0]));
+        out[0] = gradient_part(s, all, 0, 0, 0, node->in[0]);
     }
     for (uint32_t i = 0; i < 2; i++)
-        if (a.sums[i]) gradient_add(s, node->in[1 + i], graph_unsqueeze(g, a.sums[i], 0));
+        if (a.sums[i]) out[1 + i] = graph_unsqueeze(g, a.sums[i], 0);
+}
+
+/* By the operations of the backward pass. */
+static void joined(gradient *s, const graph_node *node, graph_value d) {
+    graph *g = s->g;
+    const graph_value *in = node->in;
+    const float scale = node->attr.attention.scale;
+    const graph_value sums = graph_op(
+        g, OP_ATTENTION_SUMS,
+        (graph_value[]){in[0], in[1], node->out[0], in[3], in[4], d, node->n_in > 5 ? in[5] : 0},
+        (graph_attrs){.attention_sums = {scale, node->attr.attention.window}});
+    for (uint32_t i = 0; sums && i < 3; i++)
+        if (gradient_wants(s, in[i]))
+            gradient_add(s, in[i],
+                         graph_op(g, OP_ATTENTION_BACK,
+                                  (graph_value[]){in[0], in[1], in[2], d, sums},
+                                  (graph_attrs){.attention_back = {scale, i}}));
+}
+
+void gradient_attention(gradient *s, const graph_node *node, graph_value d) {
+    graph *g = s->g;
+    if (graph_tensor_at(g, graph_base_of(g, node->in[1]))->role == ROLE_STORED) {
+        graph_refuse(g, BERYL_UNSUPPORTED, "attention over caches has no gradient");
+        return;
+    }
+    if (BUILD_HAS_TRAINING) {
+        joined(s, node, d);
+        return;
+    }
+    bool wants[3];
+    graph_value out[3];
+    for (uint32_t i = 0; i < 3; i++) wants[i] = gradient_wants(s, node->in[i]);
+    expand(s, node, d, wants, out);
+    for (uint32_t i = 0; i < 3; i++)
+        if (out[i]) gradient_add(s, node->in[i], out[i]);
+}
+
+/* Of the ordinary nodes that make the same from q, k, v and d; sums are theirs. */
+void gradient_attention_back(gradient *s, const graph_node *node, graph_value d) {
+    graph *g = s->g;
+    const graph_node *sums = &g->nodes.data[graph_tensor_at(g, node->in[4])->node];
+    const uint32_t towards = node->attr.attention_back.towards;
+    graph_node of = {.op = OP_ATTENTION,
+                     .n_in = (uint8_t)(sums->n_in - 1),
+                     .in = {0, 0, 0, sums->in[3], sums->in[4], sums->n_in > 6 ? sums->in[6] : 0},
+                     .attr.attention = {.scale = sums->attr.attention_sums.scale,
+                                        .window = sums->attr.attention_sums.window}};
+    const bool wants[3] = {towards == 0, towards == 1, towards == 2};
+    graph_value x[4], out[3], gradients[4];
+    for (uint32_t i = 0; i < 4; i++) x[i] = graph_copy(g, node->in[i]);
+    memcpy(of.in, x, 3 * sizeof *x);
+    expand(s, &of, x[3], wants, out);
+    if (g->error.code != BERYL_OK) return;
+    const uint32_t rank = graph_tensor_at(g, d)->rank;
+    const graph_value loss =
+        graph_reduce(g, OP_SUM, graph_mul(g, out[towards], d), (1u << rank) - 1, 0);
+    /* what is computed again is this pass's matter */
+    graph_segment *segments = g->segments;
+    g->segments = NULL;
+    graph_gradient(g, loss, 4, x, gradients);
+    g->segments = segments;
+    for (uint32_t i = 0; i < 4; i++) gradient_add(s, node->in[i], gradients[i]);
 }

@@ -3,6 +3,7 @@
  * Letters: x, w inputs, d the gradient of the result, r the result. Each rule is made of graph
  * operations. What scatters does so in one order, so gradients are the same bits in every run. */
 #include "graph/gradient.h"
+#include "base/build.h"
 
 #include "beryl_graph.h"
 
@@ -492,6 +493,7 @@ gradient_rule *gradient_rule_of(base_op op) {
         [OP_WEIGHTED_SUM] = through_weighted_sum,
         [OP_ROPE] = through_rope,
         [OP_ATTENTION] = gradient_attention,
+        [OP_ATTENTION_BACK] = BUILD_HAS_TRAINING ? gradient_attention_back : NULL,
     };
     return gradient_is_pointwise(op) ? gradient_pointwise : rules[op];
 }

@@ -10,6 +10,7 @@
 #ifndef GRAPH_GRAPH_H
 #define GRAPH_GRAPH_H
 
+#include "base/build.h"
 #include "base/ops.h"
 #include "base/types.h"
 #include "base/memory.h"
@@ -387,6 +388,10 @@ graph_value graph_nonzero(graph *g, graph_value x, graph_value *count);
 void graph_gradient(graph *g, graph_value loss, uint32_t n, const graph_value *values,
                     graph_value *gradients /* [n] */);
 bool graph_has_gradient(base_op op);
+/* Builds without training make the backward pass of attention of other operations. */
+static inline bool graph_op_is_built(base_op op) {
+    return BUILD_HAS_TRAINING || (op != OP_ATTENTION_SUMS && op != OP_ATTENTION_BACK);
+}
 /* What is built between is a segment: graph_gradient computes its values again, from what was made
  * before it, where its rules read them, so that they need not live until then. MISUSE: an end
  * without a beginning; UNSUPPORTED: a segment inside a segment, a state that is changed inside. */

@@ -19,7 +19,8 @@ typedef enum layout {
 static const char *const layouts[OP_COUNT] = {
     [OP_GATHER_ROWS] = "n", [OP_TOPK] = "r",  [OP_SAMPLE] = "rr",   [OP_LINEAR] = "ed",
     [OP_LINEAR_ID] = "rdr", [OP_ROPE] = "rr", [OP_KV_WRITE] = ".r", [OP_ATTENTION] = "rdd",
-    [OP_SET_ROWS] = ".n",   [OP_SORT] = "d",
+    [OP_SET_ROWS] = ".n",   [OP_SORT] = "d",  [OP_ATTENTION_SUMS] = "rrr..r",
+    [OP_ATTENTION_BACK] = "rrrrd",
 };
 
 static layout layout_of(base_op op, const graph_attrs *attr, uint32_t k, const graph_tensor *t) {

@@ -521,9 +521,9 @@ reference_keys reference_keys_of(const reference_call *c, uint32_t n) {
     const uint32_t end = (uint32_t)pos + 1;
     reference_keys keys = {(uint32_t)slot, end - (end < most ? end : most), end};
     if (!ring && keys.end > cache[1]) keys.end = cache[1];
-    if (c->node->n_in > 5 && i32(&c->in[5])[n] > (int32_t)keys.first) {
-        keys.first = (uint32_t)i32(&c->in[5])[n];
-    }
+    const uint32_t first = c->node->op == OP_ATTENTION_SUMS ? 6 : 5;
+    if (c->node->n_in > first && i32(&c->in[first])[n] > (int32_t)keys.first)
+        keys.first = (uint32_t)i32(&c->in[first])[n];
     if (keys.first > keys.end) keys.first = keys.end;
     return keys;
 }
@@ -622,6 +622,8 @@ reference_fn *const reference_table[OP_COUNT] = {
     [OP_ROPE] = ref_rope,
     [OP_KV_WRITE] = ref_kv_write,
     [OP_ATTENTION] = ref_attention,
+    [OP_ATTENTION_SUMS] = BUILD_HAS_TRAINING ? reference_attention_sums : NULL,
+    [OP_ATTENTION_BACK] = BUILD_HAS_TRAINING ? reference_attention_back : NULL,
     [OP_ARGMAX] = ref_argmax,
     [OP_SAMPLE] = ref_sample,
     [OP_SET_ROWS] = ref_set_rows,

@@ -309,6 +309,34 @@ static bool attention(graph *g, const graph_call *c, graph_tensor *out) {
                         "attention over keys and values with gaps, or cut out");
 }
 
+/* [n, heads, 4]: see OP_ATTENTION_SUMS */
+static bool attention_sums(graph *g, const graph_call *c, graph_tensor *out) {
+    graph_call like = *c;
+    like.in[2] = c->in[1];
+    like.in[5] = c->in[6];
+    like.n_in = c->n_in > 6 ? 6 : 5;
+    if (!attention(g, &like, out)) return false;
+    if (!graph_same_shape(c->in[2], out) || !graph_same_shape(c->in[5], out)) return wrong(g, c);
+    out->dim[2] = (graph_dim){4, 0};
+    return true;
+}
+
+static bool attention_back(graph *g, const graph_call *c, graph_tensor *out) {
+    const graph_tensor *q = c->in[0], *k = c->in[1], *v = c->in[2], *sums = c->in[4];
+    if (q->rank != 3 || k->rank != 4 || !graph_same_shape(k, v) || k->type != v->type ||
+        !graph_same_shape(q, c->in[3]) || sums->rank != 3 || q->dim[1].extent || q->dim[2].extent ||
+        !graph_same_dim(q->dim[2], k->dim[3]) || k->dim[2].extent ||
+        !graph_same_dim(k->dim[0], (graph_dim){1, 0}) || q->dim[1].size % k->dim[2].size ||
+        !graph_same_dim(q->dim[0], sums->dim[0]) || !graph_same_dim(q->dim[1], sums->dim[1]) ||
+        !graph_same_dim(sums->dim[2], (graph_dim){4, 0}))
+        return wrong(g, c);
+    if (k->type != TYPE_F32 && k->type != TYPE_F16)
+        return graph_refuse(g, BERYL_UNSUPPORTED, "attention over %s", base_type_name(k->type));
+    *out = c->attr.attention_back.towards ? *k : *q;
+    out->type = TYPE_F32;
+    return true;
+}
+
 /* [n, m] -> I32 [n] */
 static bool choice(graph *g, const graph_call *c, graph_tensor *out) {
     const graph_tensor *s = c->in[c->n_in - 1];
@@ -376,6 +404,8 @@ graph_shape_rule *graph_shape_rule_of(base_op op) {
         [OP_ROPE] = rope,
         [OP_KV_WRITE] = kv_write,
         [OP_ATTENTION] = attention,
+        [OP_ATTENTION_SUMS] = BUILD_HAS_TRAINING ? attention_sums : NULL,
+        [OP_ATTENTION_BACK] = BUILD_HAS_TRAINING ? attention_back : NULL,
         [OP_ARGMAX] = choice,
         [OP_SAMPLE] = choice,
         [OP_SET_ROWS] = set_rows,

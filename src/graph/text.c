@@ -438,7 +438,7 @@ static const graph_node *parse_operation(parser *p, base_op op) {
         in[n++] = value(p);
     if (n < info->n_in_min || n > info->n_in_max)
         bad(p, "the operation takes more or fewer values");
-    if (!*info->inputs) bad(p, "passes alone make this operation");
+    if (!*info->inputs || !graph_op_is_built(op)) bad(p, "passes alone make this operation");
     for (uint32_t i = 0; p->status == BERYL_OK && info->attributes[i]; i++) {
         if (info->attributes[i] == 'F') attr.at[i].f = real(p);
         else if (info->attributes[i] == 'I') attr.at[i].i = whole(p);

@@ -307,7 +307,7 @@ static beryl_status check_fragments(const checker *c, ir_form form) {
     if (form == IR_FORM_FRAGMENT_GET || form == IR_FORM_FRAGMENT_SET) {
         const uint32_t columns = f[0]->role == IR_ROLE_A ? f[0]->k : f[0]->n;
         if (f[0]->role == IR_ROLE_B || f[0]->m != 16 || columns % 8 || k->subgroup_size != 32 ||
-            !ir_type_in(f[0]->type, 1 << IR_F32 | 1 << IR_F16 | 1 << IR_BF16) ||
+            !ir_type_in(f[0]->type, 1u << IR_F32 | 1u << IR_F16 | 1u << IR_BF16) ||
             i->imm >> 16 >= columns / 4)
             return wrong(c, "names no pair of a matrix of 16 rows");
         beryl_status status = want(c, 0, IR_U32S, 1);

@@ -45,7 +45,7 @@ typedef struct attention_task {
     uint32_t q_offset, q_stride[2]; /* of rows and heads */
 } attention_task;
 
-/* OP_ATTENTION; n_split 1 */
+/* OP_ATTENTION, and what its backward pass has of it; n_split 1 */
 void attention_task_of(const graph *g, const graph_node *node, attention_task *a);
 void attention_task_of_fused(const graph *g, const fused_attention *f, attention_task *a);
 

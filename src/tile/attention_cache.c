@@ -41,15 +41,16 @@ static void shapes_of(const graph *g, attention_task *a) {
 
 void attention_task_of(const graph *g, const graph_node *node, attention_task *a) {
     const graph_tensor *q = graph_tensor_at(g, node->in[0]);
+    const bool sums = node->op == OP_ATTENTION_SUMS, back = node->op == OP_ATTENTION_BACK;
     *a = (attention_task){.q = node->in[0],
                           .k_cache = node->in[1],
-                          .v_cache = node->in[2],
-                          .slot = node->in[3],
-                          .pos = node->in[4],
-                          .first = node->n_in > 5 ? node->in[5] : 0,
+                          .v_cache = node->in[sums ? 1 : 2],
+                          .slot = back ? 0 : node->in[3],
+                          .pos = back ? 0 : node->in[4],
+                          .first = node->n_in > 5u + sums ? node->in[5 + sums] : 0,
                           .out = node->out[0],
                           .scale = node->attr.attention.scale,
-                          .window = node->attr.attention.window,
+                          .window = back ? 0 : node->attr.attention.window,
                           .n_head = q->dim[1].size,
                           .n_split = 1,
                           .q_stride = {q->stride[0], q->stride[1]}};

@@ -531,16 +531,28 @@ bool tile_aligned(const tile_kernel *k, const graph_tensor *t) {
 
 lower_fn *tile_lowering(base_op op) {
     static lower_fn *const table[OP_COUNT] = {
-        [OP_GATHER_ROWS] = tile_gather_rows, [OP_TOPK] = tile_largest,
-        [OP_WEIGHTED_SUM] = tile_operation,  [OP_LINEAR] = tile_linear,
-        [OP_LINEAR_ID] = tile_linear_id,     [OP_ROPE] = tile_rope,
-        [OP_KV_WRITE] = tile_kv_write,       [OP_ATTENTION] = tile_attention,
-        [OP_ARGMAX] = tile_largest,          [OP_SAMPLE] = tile_sample,
-        [OP_SET_ROWS] = tile_set_rows,       [OP_FUSED] = tile_fused,
-        [OP_CONTRACT] = tile_contract,       [OP_SORT] = tile_sort,
-        [OP_GATHER] = tile_gather,           [OP_SCATTER] = tile_scatter,
-        [OP_SCATTER_ADD] = tile_scatter,     [OP_ONE_HOT] = tile_one_hot,
-        [OP_NONZERO] = tile_nonzero,         [OP_ASSIGN] = tile_assign,
+        [OP_GATHER_ROWS] = tile_gather_rows,
+        [OP_TOPK] = tile_largest,
+        [OP_WEIGHTED_SUM] = tile_operation,
+        [OP_LINEAR] = tile_linear,
+        [OP_LINEAR_ID] = tile_linear_id,
+        [OP_ROPE] = tile_rope,
+        [OP_KV_WRITE] = tile_kv_write,
+        [OP_ATTENTION] = tile_attention,
+        [OP_ATTENTION_SUMS] = tile_attention_back,
+        [OP_ATTENTION_BACK] = tile_attention_back,
+        [OP_ARGMAX] = tile_largest,
+        [OP_SAMPLE] = tile_sample,
+        [OP_SET_ROWS] = tile_set_rows,
+        [OP_FUSED] = tile_fused,
+        [OP_CONTRACT] = tile_contract,
+        [OP_SORT] = tile_sort,
+        [OP_GATHER] = tile_gather,
+        [OP_SCATTER] = tile_scatter,
+        [OP_SCATTER_ADD] = tile_scatter,
+        [OP_ONE_HOT] = tile_one_hot,
+        [OP_NONZERO] = tile_nonzero,
+        [OP_ASSIGN] = tile_assign,
     };
     return graph_op_is_in_trees(op) || graph_op_reduces(op) ? tile_operation : table[op];
 }

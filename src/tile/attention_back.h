@@ -1,0 +1,78 @@
+/* attention_back.h - what kernels of the backward pass of attention are asked for, and what their
+ * forms share. For tile/attention_back*.c alone.
+ *
+ * Rows are (query, head), lines what lies side by side of a head: of rows q and d, of keys k and v.
+ * A kernel owns some rows and walks over the keys that they see, or owns some keys and walks over
+ * the rows that see them. Of each pair it makes the weight again, p = exp(scale q k - sum), and
+ * what it gives: towards q p (d v - y d) scale times k, towards k the same times q, towards v p
+ * times d. Nobody else adds to what it owns. */
+#ifndef TILE_ATTENTION_BACK_H
+#define TILE_ATTENTION_BACK_H
+
+#include "tile/attention.h"
+
+typedef enum back_kind { BACK_Q, BACK_K, BACK_V, BACK_SUMS } back_kind;
+
+typedef struct back_task {
+    attention_task a; /* without v and places, but where kind is BACK_SUMS */
+    back_kind kind;
+    graph_value d, y, sums; /* y: of BACK_SUMS, which makes sums */
+    /* towards k and v: workgroups share the heads of a key, and this many sums of each lie in
+     * scratch, until back_merge; 0, 1: they do not */
+    uint32_t split;
+} back_task;
+
+/* Towards q, or of sums: rows are owned, else keys. */
+static inline bool back_owns_rows(const back_task *t) {
+    return t->kind == BACK_Q || t->kind == BACK_SUMS;
+}
+
+typedef struct back_lines { /* of rows: q, d; of keys: k, v */
+    ir_memory at[2];
+    ir_id offset[2];
+    uint32_t stride[2][2]; /* elements from line to line, from head to head */
+} back_lines;
+
+typedef struct back_bound {
+    back_lines rows, keys;
+    ir_memory y, sums, out; /* of BACK_SUMS: out is sums */
+    ir_id y_offset, scale, n_row, n_key;
+    attention_places places; /* of BACK_SUMS */
+} back_bound;
+
+void back_bind(back_bound *x, tile_kernel *k, const back_task *t, ir_access out);
+/* `width` elements, from element e of a line on, as F32. */
+ir_id back_read(const back_bound *x, tile_kernel *k, const back_lines *lines, uint32_t which,
+                ir_id line, ir_id head, ir_id e, uint32_t width);
+/* Do all lines begin at multiples of so many elements? */
+bool back_reads(const lowering *l, const back_task *t, uint32_t wide);
+/* Of a pair that the row sees; score: not yet scaled; d v: not read towards v. */
+ir_id back_weight(const back_bound *x, tile_kernel *k, const back_task *t, ir_id score, ir_id dv,
+                  ir_id sum, ir_id delta);
+
+/* At an element of sums. first, end: of the row's keys. */
+void back_store_sums(const back_bound *x, tile_kernel *k, ir_id at, ir_id most, ir_id total,
+                     ir_id delta, ir_id first, ir_id end);
+
+/* The step that adds the sums in scratch up, in one order. */
+beryl_status back_merge(lowering *l, const graph_node *node, const back_task *t,
+                        beryl_error *error);
+
+/* ---- forms ----------------------------------------------------------------------------------- */
+
+/* A lane owns a line: any shape. */
+beryl_status back_serial(lowering *l, const graph_node *node, const back_task *t,
+                         beryl_error *error);
+/* Tiles in workgroup memory. */
+bool back_tile_fits(const lowering *l, const back_task *t);
+beryl_status back_tile(lowering *l, const graph_node *node, const back_task *t, beryl_error *error);
+/* The same on processors, whose vectors have owned lines as lanes. */
+bool back_block_fits(const lowering *l, const back_task *t);
+beryl_status back_block(lowering *l, const graph_node *node, const back_task *t,
+                        beryl_error *error);
+/* On matrix units, where halves will do. */
+bool back_matrix_fits(const lowering *l, const back_task *t);
+beryl_status back_matrix(lowering *l, const graph_node *node, const back_task *t,
+                         beryl_error *error);
+
+#endif

@@ -1,0 +1,484 @@
+/* attention_back_block.c - the backward pass of attention where one thread runs a workgroup and
+ * vectors are the only lanes (processors): a block of owned lines against blocks of the others
+ * (tile/attention_back.h).
+ *
+ * As in attention_block.c the owned lines are lanes: they lie as [element, line], and so do sums;
+ * weights as [other, line]. A product is a sum over elements of an element of the other line, the
+ * same in all lanes, times a vector of owned ones. */
+#include "tile/attention_back.h"
+
+enum {
+    VECTORS_MAX = 2, /* of owned lines */
+    EACH = 8,        /* other lines, and elements, whose sums are in registers */
+    OTHERS = 32,     /* of a block; */
+    OTHERS_FAR = 16, /* of long heads, */
+    FAR = 256,       /* which have so many elements */
+    GROUPS_A_UNIT = 2,
+    UNITS = 8 /* where the device tells no number of threads */
+};
+
+typedef struct form {
+    uint32_t wide, vectors, own, other; /* lanes of a vector; owned and other lines of a block */
+    uint32_t group, queries;            /* of a block of rows */
+    uint32_t reads;                     /* elements of a line at once */
+} form;
+
+typedef struct block {
+    tile_kernel k;
+    const back_task *t;
+    form f;
+    back_bound x;
+    /* workgroup: owned lines and sums [d, own]; others [other, d]; products, then weights
+     * [other, own] */
+    ir_memory own[2], others[2], sums, scores, slopes;
+    ir_memory of_own[4];                /* registers [own]: of rows; of keys 0: their places */
+    ir_memory most, total;              /* registers [own], of BACK_SUMS */
+    ir_memory from, to;                 /* registers: keys that some row of the block sees */
+    ir_memory part[VECTORS_MAX * EACH]; /* registers [wide] */
+    ir_id zero, kv, first_own, first_other, first_head, n_query;
+} block;
+
+static bool form_of(const lowering *l, const back_task *t, form *f) {
+    const device_caps *caps = l->caps;
+    const attention_task *a = &t->a;
+    const bool rows = back_owns_rows(t);
+    const uint32_t heads = a->n_head / a->n_kv,
+                   units = caps->compute_units ? caps->compute_units : UNITS;
+    *f = (form){.wide = TILE_RUN,
+                .vectors = VECTORS_MAX,
+                .other = a->d >= FAR ? OTHERS_FAR : OTHERS,
+                .reads = TILE_RUN};
+    for (;; f->vectors--) {
+        f->own = f->wide * f->vectors;
+        const uint32_t lines = rows ? f->own : f->other;
+        f->group = heads < lines ? heads : lines;
+        while (heads % f->group) f->group--;
+        f->queries = lines / f->group;
+        const uint64_t groups =
+            rows ? (uint64_t)((a->n + f->queries - 1) / f->queries) * (a->n_head / f->group)
+                 : (uint64_t)((a->n_row + f->own - 1) / f->own) * a->n_kv;
+        if (f->vectors == 1 || groups >= GROUPS_A_UNIT * units) break;
+    }
+    while (f->reads > 1 && !back_reads(l, t, f->reads)) f->reads /= 2;
+    const uint64_t floats = (uint64_t)3 * a->d * f->own + 2 * f->other * (a->d + f->own);
+    return floats * 4 <= caps->workgroup_bytes;
+}
+
+bool back_block_fits(const lowering *l, const back_task *t) {
+    form f;
+    return device_is_compiled(l->caps) && t->a.d % EACH == 0 && form_of(l, t, &f);
+}
+
+static ir_id constant(block *x, uint32_t n) {
+    return ir_u32(x->k.b, n);
+}
+
+static ir_id steps(block *x, uint32_t n, uint32_t step) {
+    return ir_loop(x->k.b, x->zero, constant(x, n), constant(x, step));
+}
+
+static ir_id many(block *x, ir_id value) {
+    return ir_splat(x->k.b, value, x->f.wide);
+}
+
+static ir_id number(block *x, float value) {
+    return ir_number(x->k.b, IR_F32, x->f.wide, (double)value);
+}
+
+/* Of [.., own]: where vector v of line i begins. */
+static ir_id line_at(block *x, ir_id i, uint32_t v) {
+    return tile_add(&x->k, tile_mul(&x->k, i, x->f.own), v * x->f.wide);
+}
+
+static ir_id vector_load(block *x, ir_memory from, ir_id at) {
+    return ir_load(x->k.b, from, at, x->f.wide);
+}
+
+/* Vector v of a register array of all owned lines. */
+static ir_id of_lines(block *x, ir_memory from, uint32_t v) {
+    return vector_load(x, from, constant(x, v * x->f.wide));
+}
+
+static bool wants_slopes(const block *x) {
+    return x->t->kind == BACK_Q || x->t->kind == BACK_K;
+}
+
+static void bind(block *x) {
+    tile_kernel *k = &x->k;
+    ir_builder *b = k->b;
+    const form *f = &x->f;
+    const uint32_t d = x->t->a.d;
+    const bool sums = x->t->kind == BACK_SUMS;
+    back_bind(&x->x, k, x->t, IR_READ_WRITE);
+    for (uint32_t i = 0; i < 2; i++) {
+        if (!i || wants_slopes(x)) x->own[i] = ir_workgroup(b, IR_F32, d * f->own);
+        if (!i || !sums) x->others[i] = ir_workgroup(b, IR_F32, f->other * d);
+    }
+    x->scores = ir_workgroup(b, IR_F32, f->other * f->own);
+    if (wants_slopes(x)) x->slopes = ir_workgroup(b, IR_F32, f->other * f->own);
+    if (!sums) x->sums = ir_workgroup(b, IR_F32, d * f->own);
+    for (uint32_t i = 0; i < (back_owns_rows(x->t) ? 4 : 1); i++)
+        x->of_own[i] = ir_register(b, IR_F32, f->own);
+    if (sums) {
+        x->most = ir_register(b, IR_F32, f->own);
+        x->total = ir_register(b, IR_F32, f->own);
+    }
+    x->from = ir_register(b, IR_U32, 1);
+    x->to = ir_register(b, IR_U32, 1);
+    for (uint32_t i = 0; i < f->vectors * EACH; i++) x->part[i] = ir_register(b, IR_F32, f->wide);
+    x->zero = ir_u32(b, 0);
+}
+
+/* ---- lines ----------------------------------------------------------------------------------- */
+
+static ir_id first_query(block *x) {
+    return back_owns_rows(x->t) ? x->first_own : x->first_other;
+}
+
+/* Of a line of the block of rows; beyond the last query: of that. */
+static void row_of(block *x, ir_id line, ir_id *query, ir_id *head) {
+    tile_kernel *k = &x->k;
+    ir_builder *b = k->b;
+    ir_id own = ir_min(b, tile_div(k, line, x->f.group), tile_add(k, x->n_query, UINT32_MAX));
+    *query = ir_add(b, first_query(x), own);
+    *head = ir_add(b, x->first_head, tile_rem(k, line, x->f.group));
+}
+
+static ir_id is_row(block *x, ir_id line) {
+    return ir_lt(x->k.b, tile_div(&x->k, line, x->f.group), x->n_query);
+}
+
+static ir_id sums_at(block *x, ir_id query, ir_id head) {
+    ir_builder *b = x->k.b;
+    return tile_mul(&x->k, ir_fma(b, query, constant(x, x->t->a.n_head), head), 4);
+}
+
+/* As sums have it: of BACK_SUMS the first two are 0. */
+static void stats_of(block *x, ir_id query, ir_id head, ir_id stats[4]) {
+    tile_kernel *k = &x->k;
+    ir_builder *b = k->b;
+    if (x->t->kind != BACK_SUMS) {
+        ir_id all = ir_load(b, x->x.sums, sums_at(x, query, head), 4);
+        for (uint32_t i = 0; i < 4; i++) stats[i] = ir_extract(b, all, i);
+        return;
+    }
+    attention_keys keys;
+    attention_keys_of(&x->x.places, k, &x->t->a, query, &keys);
+    ir_id some = ir_lt(b, keys.first, keys.end);
+    stats[0] = stats[1] = ir_f32(b, 0);
+    stats[2] = ir_select(b, some, ir_cast(b, IR_F32, keys.first), ir_f32(b, 1));
+    stats[3] =
+        ir_select(b, some, ir_cast(b, IR_F32, tile_add(k, keys.end, UINT32_MAX)), ir_f32(b, 0));
+}
+
+/* from .. to - 1: keys that some query of the block sees. */
+static void scan(block *x) {
+    tile_kernel *k = &x->k;
+    ir_builder *b = k->b;
+    ir_set(b, x->from, constant(x, UINT32_MAX));
+    ir_set(b, x->to, x->zero);
+    ir_id query = ir_loop(b, x->zero, x->n_query, constant(x, 1)), stats[4];
+    stats_of(x, ir_add(b, first_query(x), query), x->first_head, stats);
+    ir_if(b, ir_le(b, stats[2], stats[3]));
+    ir_set(b, x->from, ir_min(b, ir_get(b, x->from), ir_cast(b, IR_U32, stats[2])));
+    ir_set(b, x->to, ir_max(b, ir_get(b, x->to), tile_add(k, ir_cast(b, IR_U32, stats[3]), 1)));
+    ir_end(b);
+    ir_end(b);
+}
+
+static ir_id line_read(block *x, bool own, uint32_t which, ir_id line, ir_id e) {
+    tile_kernel *k = &x->k;
+    ir_builder *b = k->b;
+    const bool rows = own == back_owns_rows(x->t);
+    ir_id at, head = x->kv;
+    if (rows) row_of(x, line, &at, &head);
+    else
+        at = ir_min(b, ir_add(b, own ? x->first_own : x->first_other, line),
+                    tile_add(k, x->x.n_key, UINT32_MAX));
+    return back_read(&x->x, k, rows ? &x->x.rows : &x->x.keys, which, at, head, e, x->f.reads);
+}
+
+static void stage_own(block *x, uint32_t which) {
+    tile_kernel *k = &x->k;
+    ir_builder *b = k->b;
+    ir_id line = steps(x, x->f.own, 1), e = steps(x, x->t->a.d, x->f.reads);
+    ir_id some = line_read(x, true, which, line, e);
+    for (uint32_t i = 0; i < x->f.reads; i++)
+        ir_store(b, x->own[which], ir_add(b, line_at(x, tile_add(k, e, i), 0), line),
+                 x->f.reads == 1 ? some : ir_extract(b, some, i));
+    ir_end(b);
+    ir_end(b);
+}
+
+static void stage_others(block *x, uint32_t which) {
+    tile_kernel *k = &x->k;
+    ir_builder *b = k->b;
+    const uint32_t d = x->t->a.d;
+    ir_id line = steps(x, x->f.other, 1), e = steps(x, d, x->f.reads);
+    ir_store(b, x->others[which], ir_add(b, tile_mul(k, line, d), e),
+             line_read(x, false, which, line, e));
+    ir_end(b);
+    ir_end(b);
+}
+
+/* Largest scores and totals of BACK_SUMS, places of keys, what rows say; no sums yet. */
+static void begin(block *x) {
+    tile_kernel *k = &x->k;
+    ir_builder *b = k->b;
+    const form *f = &x->f;
+    const bool sums = x->t->kind == BACK_SUMS;
+    ir_id line = steps(x, f->own, 1);
+    if (back_owns_rows(x->t)) {
+        ir_id query, head, stats[4];
+        row_of(x, line, &query, &head);
+        stats_of(x, query, head, stats);
+        for (uint32_t i = 0; i < 4; i++) ir_store(b, x->of_own[i], line, stats[i]);
+    } else {
+        ir_store(b, x->of_own[0], line, ir_cast(b, IR_F32, ir_add(b, x->first_own, line)));
+    }
+    ir_end(b);
+    for (uint32_t v = 0; sums && v < f->vectors; v++) {
+        ir_store(b, x->most, constant(x, v * f->wide), number(x, ATTENTION_NO_KEYS));
+        ir_store(b, x->total, constant(x, v * f->wide), number(x, 0));
+    }
+    stage_own(x, 0);
+    if (wants_slopes(x)) stage_own(x, 1);
+    if (sums) return;
+    ir_id e = steps(x, x->t->a.d * f->own, f->wide);
+    ir_store(b, x->sums, e, number(x, 0));
+    ir_end(b);
+    (void)k;
+}
+
+/* ---- a block of others ----------------------------------------------------------------------- */
+
+/* part[v, i] += vector v of line `line` of `vectors` * number i at `numbers`, `stride` apart. */
+static void add_products(block *x, ir_memory vectors, ir_id line, ir_memory from, ir_id numbers,
+                         uint32_t stride) {
+    ir_builder *b = x->k.b;
+    const form *f = &x->f;
+    ir_id own[VECTORS_MAX];
+    for (uint32_t v = 0; v < f->vectors; v++) own[v] = vector_load(x, vectors, line_at(x, line, v));
+    for (uint32_t i = 0; i < EACH; i++) {
+        ir_id y = many(x, ir_load(b, from, tile_add(&x->k, numbers, i * stride), 1));
+        for (uint32_t v = 0; v < f->vectors; v++) {
+            ir_memory to = x->part[v * EACH + i];
+            ir_store(b, to, x->zero, ir_fma(b, own[v], y, vector_load(x, to, x->zero)));
+        }
+    }
+}
+
+/* Products of pair `which` of lines. */
+static void multiply(block *x, ir_memory out, uint32_t which) {
+    tile_kernel *k = &x->k;
+    ir_builder *b = k->b;
+    const form *f = &x->f;
+    const uint32_t d = x->t->a.d, n = f->vectors * EACH;
+    ir_id line = steps(x, f->other, EACH);
+    for (uint32_t i = 0; i < n; i++) ir_store(b, x->part[i], x->zero, number(x, 0));
+    ir_id e = steps(x, d, 1);
+    add_products(x, x->own[which], e, x->others[which], ir_add(b, tile_mul(k, line, d), e), d);
+    ir_end(b);
+    for (uint32_t i = 0; i < n; i++)
+        ir_store(b, out, line_at(x, tile_add(k, line, i % EACH), i / EACH),
+                 vector_load(x, x->part[i], x->zero));
+    ir_end(b);
+}
+
+/* Of another line, in all lanes: what rows say, where rows are the others, else its place. */
+static void other_stats(block *x, ir_id line, ir_id of[4], ir_id *key) {
+    ir_builder *b = x->k.b;
+    ir_id query, head, is;
+    if (back_owns_rows(x->t)) {
+        *key = many(x, ir_cast(b, IR_F32, ir_add(b, x->first_other, line)));
+        return;
+    }
+    row_of(x, line, &query, &head);
+    stats_of(x, query, head, of);
+    is = is_row(x, line);
+    of[2] = ir_select(b, is, of[2], ir_f32(b, 1));
+    of[3] = ir_select(b, is, of[3], ir_f32(b, 0));
+    for (uint32_t i = 0; i < 4; i++) of[i] = many(x, of[i]);
+}
+
+static ir_id pair_sees(block *x, uint32_t v, ir_id of[4], ir_id *key) {
+    ir_builder *b = x->k.b;
+    if (!back_owns_rows(x->t)) *key = of_lines(x, x->of_own[0], v);
+    for (uint32_t i = 0; back_owns_rows(x->t) && i < 4; i++) of[i] = of_lines(x, x->of_own[i], v);
+    return ir_and(b, ir_ge(b, *key, of[2]), ir_le(b, *key, of[3]));
+}
+
+static void weigh(block *x) {
+    ir_builder *b = x->k.b;
+    ir_id line = steps(x, x->f.other, 1), of[4], key;
+    other_stats(x, line, of, &key);
+    for (uint32_t v = 0; v < x->f.vectors; v++) {
+        ir_id at = line_at(x, line, v), sees = pair_sees(x, v, of, &key);
+        ir_id slope = wants_slopes(x) ? vector_load(x, x->slopes, at) : IR_NO_ID;
+        ir_id weight =
+            back_weight(&x->x, &x->k, x->t, vector_load(x, x->scores, at), slope, of[0], of[1]);
+        ir_store(b, x->scores, at, ir_select(b, sees, weight, number(x, 0)));
+    }
+    ir_end(b);
+}
+
+static void add_others(block *x) {
+    tile_kernel *k = &x->k;
+    ir_builder *b = k->b;
+    const form *f = &x->f;
+    const uint32_t d = x->t->a.d, n = f->vectors * EACH;
+    ir_id e = steps(x, d, EACH);
+    for (uint32_t i = 0; i < n; i++)
+        ir_store(b, x->part[i], x->zero,
+                 vector_load(x, x->sums, line_at(x, tile_add(k, e, i % EACH), i / EACH)));
+    ir_id line = steps(x, f->other, 1);
+    add_products(x, x->scores, line, x->others[x->t->kind == BACK_V],
+                 ir_add(b, tile_mul(k, line, d), e), 1);
+    ir_end(b);
+    for (uint32_t i = 0; i < n; i++)
+        ir_store(b, x->sums, line_at(x, tile_add(k, e, i % EACH), i / EACH),
+                 vector_load(x, x->part[i], x->zero));
+    ir_end(b);
+}
+
+static void add_scores(block *x) {
+    ir_builder *b = x->k.b;
+    ir_id line = steps(x, x->f.other, 1), of[4], key;
+    other_stats(x, line, of, &key);
+    for (uint32_t v = 0; v < x->f.vectors; v++) {
+        ir_id own = constant(x, v * x->f.wide), sees = pair_sees(x, v, of, &key),
+              before = of_lines(x, x->most, v);
+        ir_id score =
+            ir_mul(b, vector_load(x, x->scores, line_at(x, line, v)), many(x, x->x.scale));
+        score = ir_select(b, sees, score, number(x, ATTENTION_MASKED));
+        ir_id now = ir_max(b, before, score);
+        ir_store(b, x->total, own,
+                 ir_fma(b, of_lines(x, x->total, v), ir_exp(b, ir_sub(b, before, now)),
+                        ir_exp(b, ir_sub(b, score, now))));
+        ir_store(b, x->most, own, now);
+    }
+    ir_end(b);
+}
+
+static void turn(block *x) {
+    stage_others(x, 0);
+    multiply(x, x->scores, 0);
+    if (x->t->kind == BACK_SUMS) {
+        add_scores(x);
+        return;
+    }
+    stage_others(x, 1);
+    if (wants_slopes(x)) multiply(x, x->slopes, 1);
+    weigh(x);
+    add_others(x);
+}
+
+/* ---- results --------------------------------------------------------------------------------- */
+
+static void finish_sums(block *x) {
+    tile_kernel *k = &x->k;
+    ir_builder *b = k->b;
+    const attention_task *a = &x->t->a;
+    ir_id line = steps(x, x->f.own, 1), query, head;
+    attention_keys keys;
+    row_of(x, line, &query, &head);
+    ir_if(b, is_row(x, line));
+    ir_store(b, x->part[0], x->zero, number(x, 0));
+    ir_id e = steps(x, a->d, x->f.reads);
+    ir_id at = tile_mul(k, ir_fma(b, query, constant(x, a->n_head), head), a->d);
+    ir_id y = ir_load(b, x->x.y, ir_add(b, ir_add(b, at, x->x.y_offset), e), x->f.reads);
+    ir_store(b, x->part[0], x->zero,
+             ir_fma(b, y, back_read(&x->x, k, &x->x.rows, 1, query, head, e, x->f.reads),
+                    ir_load(b, x->part[0], x->zero, x->f.reads)));
+    ir_end(b);
+    attention_keys_of(&x->x.places, k, a, query, &keys);
+    back_store_sums(&x->x, k, sums_at(x, query, head), ir_load(b, x->most, line, 1),
+                    ir_load(b, x->total, line, 1),
+                    tile_sum_vector(k, ir_load(b, x->part[0], x->zero, x->f.reads)), keys.first,
+                    keys.end);
+    ir_end(b);
+    ir_end(b);
+}
+
+static void finish(block *x) {
+    tile_kernel *k = &x->k;
+    ir_builder *b = k->b;
+    const attention_task *a = &x->t->a;
+    const bool rows = back_owns_rows(x->t);
+    ir_id line = steps(x, x->f.own, 1), at, head = x->kv, is;
+    if (rows) {
+        row_of(x, line, &at, &head);
+        is = is_row(x, line);
+    } else {
+        at = ir_add(b, x->first_own, line);
+        is = ir_lt(b, at, x->x.n_key);
+    }
+    ir_if(b, is);
+    at = tile_mul(k, ir_fma(b, at, constant(x, rows ? a->n_head : a->n_kv), head), a->d);
+    ir_id e = steps(x, a->d, 1);
+    ir_store(b, x->x.out, ir_add(b, at, e),
+             ir_load(b, x->sums, ir_add(b, line_at(x, e, 0), line), 1));
+    ir_end(b);
+    ir_end(b);
+    ir_end(b);
+}
+
+/* ---- the kernel ------------------------------------------------------------------------------ */
+
+static void own_rows(block *x) {
+    tile_kernel *k = &x->k;
+    ir_builder *b = k->b;
+    const form *f = &x->f;
+    /* long ones first */
+    ir_id late = tile_add(k, ir_sub(b, ir_groups(b, 0), ir_group(b, 0)), UINT32_MAX);
+    x->first_own = tile_mul(k, late, f->queries);
+    x->n_query = ir_min(b, constant(x, f->queries), ir_sub(b, x->x.n_row, x->first_own));
+    x->first_head = tile_mul(k, ir_group(b, 1), f->group);
+    x->kv = tile_div(k, x->first_head, x->t->a.n_head / x->t->a.n_kv);
+    begin(x);
+    scan(x);
+    x->first_other = ir_loop(b, ir_get(b, x->from), ir_get(b, x->to), constant(x, f->other));
+    turn(x);
+    ir_end(b);
+}
+
+static void own_keys(block *x) {
+    tile_kernel *k = &x->k;
+    ir_builder *b = k->b;
+    const form *f = &x->f;
+    const uint32_t heads = x->t->a.n_head / x->t->a.n_kv;
+    x->first_own = tile_mul(k, ir_group(b, 0), f->own);
+    x->kv = ir_group(b, 1);
+    begin(x);
+    ir_id head = steps(x, heads, f->group);
+    x->first_head = ir_add(b, tile_mul(k, x->kv, heads), head);
+    x->first_other = ir_loop(b, x->zero, x->x.n_row, constant(x, f->queries));
+    x->n_query = ir_min(b, constant(x, f->queries), ir_sub(b, x->x.n_row, x->first_other));
+    scan(x);
+    ir_if(b, ir_and(b, ir_lt(b, ir_get(b, x->from), tile_add(k, x->first_own, f->own)),
+                    ir_gt(b, ir_get(b, x->to), x->first_own)));
+    turn(x);
+    ir_end(b);
+    ir_end(b);
+    ir_end(b);
+}
+
+beryl_status back_block(lowering *l, const graph_node *node, const back_task *t,
+                        beryl_error *error) {
+    block x = {.t = t};
+    tile_kernel *k = &x.k;
+    const form *f = &x.f;
+    const attention_task *a = &t->a;
+    if (!form_of(l, t, &x.f)) return lower_refuse(l, node, "heads of this shape", error);
+    tile_begin(k, l, node, t->kind == BACK_SUMS ? "attention_sums" : "attention_back", 1);
+    bind(&x);
+    if (back_owns_rows(t)) own_rows(&x);
+    else own_keys(&x);
+    if (t->kind == BACK_SUMS) finish_sums(&x);
+    else finish(&x);
+    return back_owns_rows(t)
+               ? tile_end_3d(k, a->rows, f->queries, (lower_count){a->n_head / f->group, 0}, 1,
+                             (lower_count){1, 0}, 1, error)
+               : tile_end_3d(k, a->held, f->own, (lower_count){a->n_kv, 0}, 1, (lower_count){1, 0},
+                             1, error);
+}
