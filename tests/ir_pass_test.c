@@ -173,6 +173,28 @@ static const ir_kernel *halves_bf16(lab *l, sizes s) {
     return halves(l, s, IR_BF16, true, false);
 }
 
+/* Neighbours of both lie along m and n: pieces of 8 are copied as they are, and turned by units. */
+static const ir_kernel *halves_turned(lab *l, sizes s) {
+    make a = {.b = ir_begin(&l->arena, "halves_turned", 1, 1, 1)};
+    ir_builder *b = a.b;
+    a.x = ir_buffer(b, IR_F16, IR_READ, "x");
+    a.w = ir_buffer(b, IR_F16, IR_READ, "w");
+    a.y = ir_buffer(b, IR_F32, IR_READ_WRITE, "y");
+    ir_memory sum = ir_register(b, IR_F32, 1);
+    a.zero = ir_u32(b, 0), a.one = ir_u32(b, 1);
+    a.m = ir_u32(b, (s.m + 7) / 8 * 8), a.n = ir_u32(b, (s.n + 7) / 8 * 8);
+    a.k = ir_u32(b, s.k > 8 ? 64 : 32);
+    ir_id i = loop(&a, a.m, IR_PARALLEL, 0), j = loop(&a, a.n, IR_PARALLEL, 1);
+    ir_set(b, sum, ir_f32(b, 0));
+    ir_id p = loop(&a, a.k, IR_REDUCE, 2);
+    ir_id x = ir_load(b, a.x, at(&a, p, a.m, i), 1), w = ir_load(b, a.w, at(&a, p, a.n, j), 1);
+    ir_set(b, sum, ir_fma(b, ir_cast(b, IR_F32, x), ir_cast(b, IR_F32, w), ir_get(b, sum)));
+    ir_end(b);
+    ir_store(b, a.y, at(&a, i, a.n, j), ir_get(b, sum));
+    ir_end(b), ir_end(b);
+    return make_end(&a);
+}
+
 /* y[g] = x * w[g] for three matrices, each with a number of rows of its own: 0, up to 4, up to
  * 8; w is computed where it is read */
 static const ir_kernel *halves_grouped(lab *l, sizes s) {
@@ -506,6 +528,7 @@ static const struct {
     {"halves-f16", halves_f16},
     {"halves-bf16", halves_bf16},
     {"halves-copied", halves_copied},
+    {"halves-turned", halves_turned},
     {"halves-grouped", halves_grouped},
     {"random", random_kernel},
 };
@@ -934,6 +957,13 @@ static void check_shapes(test *t) {
         CHECK(t, count_op(k, IR_COPY_ASYNC, IR_WORKGROUP, 0) > 0);
         CHECK_INT(t, count_op(k, IR_COPY_COMMIT, 0, 0), 3);
         CHECK_INT(t, count_op(k, IR_STORE, IR_WORKGROUP, 1), 0);
+        k = optimised(t, &l, halves_turned, (sizes){64, 64, 64}, &s);
+        CHECK(t, count_op(k, IR_COPY_ASYNC, IR_WORKGROUP, 0) > 0);
+        CHECK_INT(t, count_op(k, IR_STORE, IR_WORKGROUP, 1), 0);
+        for (uint32_t i = 0; i < k->n_code; i++) /* of A turned, of B not */
+            if (k->code[i].op == IR_FRAGMENT_LOAD)
+                CHECK_INT(t, k->code[i].imm >> 16,
+                          k->fragments[k->code[i].imm & 0xffff].role == IR_ROLE_A);
         /* a product for each turn of a loop around; one factor copied, one computed: two places,
          * a barrier a turn */
         s.dims[3].group = 3;

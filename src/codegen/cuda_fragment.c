@@ -122,14 +122,14 @@ static void split_index(const codegen *g, ir_id index, ir_id *base, uint64_t *co
     else *constant = 0;
 }
 
-/* Two neighbouring fragments of b whose columns lie as rows of memory, one after the other: the
- * load `second` follows `first` with nothing between but values. One ldmatrix fetches both. */
+/* Two neighbouring fragments of b, one after the other: the load `second` follows `first` with
+ * nothing between but values. One ldmatrix fetches both. */
 static bool are_pair(const codegen *g, ir_id first, ir_id second) {
     const ir_instruction *a = &g->k->code[first], *b = &g->k->code[second];
     uint64_t place, next, stride, again, from, to;
     ir_id base, other;
     if (a->op != IR_FRAGMENT_LOAD || b->op != IR_FRAGMENT_LOAD || a->imm != b->imm ||
-        !(a->imm >> 16) || a->space != b->space || a->array != b->array)
+        a->space != b->space || a->array != b->array)
         return false;
     if (g->k->fragments[a->imm & 0xffff].role != IR_ROLE_B ||
         !codegen_constant(g, a->in[0], &place) || !codegen_constant(g, b->in[0], &next) ||
@@ -138,7 +138,7 @@ static bool are_pair(const codegen *g, ir_id first, ir_id second) {
         return false;
     split_index(g, a->in[1], &base, &from);
     split_index(g, b->in[1], &other, &to);
-    return base == other && to == from + 8 * stride;
+    return base == other && to == from + (a->imm >> 16 ? 8 * stride : 8);
 }
 
 /* The load before (step -1) or after (1) this one, with nothing between but values; id itself:
@@ -162,9 +162,10 @@ static bool load_matrix(codegen *g, ir_id id, const ir_fragment_decl *f, const s
     const char *row, *column; /* of the 16 bytes that this lane names */
     if (s->packed == 2 && are_pair(g, neighbour(g, id, -1), id)) return true; /* done */
     if (s->packed == 2 && are_pair(g, id, neighbour(g, id, 1))) {
-        row = codegen_print(g, "(lane >> 3u & 1u) * %uu", chunk),
-        column = "(lane & 7u) + (lane >> 4u & 1u) * 8u";
-        codegen_line(g, "load_matrix_4(&f%u[%s * 2u], &%s);", (unsigned)(i->imm & 0xffff), place,
+        row = turned ? "lane & 15u" : codegen_print(g, "(lane >> 3u & 1u) * %uu", chunk),
+        column = turned ? "(lane >> 4u & 1u) * 8u" : "(lane & 7u) + (lane >> 4u & 1u) * 8u";
+        codegen_line(g, "load_matrix_4%s(&f%u[%s * 2u], &%s);", turned ? "_turned" : "",
+                     (unsigned)(i->imm & 0xffff), place,
                      element_at(g, i, index_at(g, i, row, column)));
         return true;
     }

@@ -272,6 +272,20 @@ beryl_value beryl_graph_state(beryl_graph *g, const char *name, beryl_type type,
                                : graph_stored(g->g, &g->store, index);
 }
 
+/* What a view of constant sizes shows, where that is all of it in the same order. */
+static graph_value without_view(const graph *g, graph_value v) {
+    const graph_tensor *t = graph_tensor_at(g, v), *from = t;
+    graph_value whole = v;
+    uint64_t n = 1, of = 1;
+    if (BUILD_IS_SMALL || t->offset) return v;
+    while (from->base) from = graph_tensor_at(g, whole = from->base);
+    for (uint32_t i = t->rank; i-- > 0; n *= t->dim[i].size)
+        if (t->dim[i].extent || (t->dim[i].size > 1 && t->stride[i] != n)) return v;
+    for (uint32_t i = from->rank; i-- > 0; of *= from->dim[i].size)
+        if (from->dim[i].extent) return v;
+    return n == of ? whole : v;
+}
+
 void beryl_graph_output(beryl_graph *g, beryl_value value, const char *name) {
     if (!graph_api_may_build(g)) return;
     if (g->n_output == OUTPUT_MAX) {
@@ -280,9 +294,10 @@ void beryl_graph_output(beryl_graph *g, beryl_value value, const char *name) {
     }
     const char *kept = keep_name(g, name);
     if (!kept) return;
-    const graph_tensor *t = graph_tensor_at(g->g, value);
+    const graph_value whole = value ? without_view(g->g, value) : 0;
+    const graph_tensor *t = graph_tensor_at(g->g, whole);
     const bool made = t->role == ROLE_INTERMEDIATE && !t->base; /* what else there is is copied */
-    const graph_value fetched = !value || made ? value : graph_copy(g->g, value);
+    const graph_value fetched = !value || made ? whole : graph_copy(g->g, value);
     graph_output(g->g, fetched, kept);
     if (g->g->error.code != BERYL_OK) return;
     g->outputs[g->n_output] = value;

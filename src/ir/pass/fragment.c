@@ -17,7 +17,8 @@
  * stays around the tiles: its index and what is made of it (bounds too) are the same for all of
  * a product. With places for more than one tile (`unroll`) factors that lie in memory as they
  * are come by asynchronous copies, those that are computed by registers, while the tiles before
- * are multiplied. Refuses everything else. */
+ * are multiplied. A factor whose rows' neighbours are neighbours in memory, and k's are not, lies
+ * turned in workgroup memory: k by rows; units turn it as they load it. Refuses everything else. */
 #include "ir/pass/edit.h"
 #include "base/build.h"
 
@@ -32,6 +33,7 @@ typedef struct side {
     uint32_t unit, size;  /* rows of a fragment, of the tile */
     uint32_t axis;        /* of the groups */
     bool copied;          /* by asynchronous copies; else loaded, perhaps computed, and stored */
+    bool turned;          /* its tile is [depth, size + PAD], else [size, depth + PAD] */
     /* held: a lane's part of the next tile, until the one in use is done with */
     ir_memory memory, held;
     ir_id first; /* new: where the tile begins */
@@ -167,29 +169,59 @@ static uint32_t strip_stride(const product *p) {
     return p->strip * COLUMNS + PAD;
 }
 
-static uint64_t tile_bytes(const product *p) {
-    uint64_t rows = (uint64_t)p->a.size + p->b.size;
-    uint64_t strip = (uint64_t)p->a.warps * p->b.warps * ROWS * strip_stride(p);
-    return p->slots * rows * (p->depth + PAD) * 2 + strip * 4;
+static uint32_t tile_stride(const product *p, const side *s) {
+    return (s->turned ? s->size : p->depth) + PAD;
 }
 
-/* Its rows are whole 16-byte pieces of memory: the value is a load at (something even) + k. */
-static bool is_copied(const product *p, const side *s) {
+static uint32_t tile_elements(const product *p, const side *s) {
+    return tile_stride(p, s) * (s->turned ? p->depth : s->size);
+}
+
+static uint64_t tile_bytes(const product *p) {
+    uint64_t strip = (uint64_t)p->a.warps * p->b.warps * ROWS * strip_stride(p);
+    return (uint64_t)p->slots * (tile_elements(p, &p->a) + tile_elements(p, &p->b)) * 2 + strip * 4;
+}
+
+static bool depends(const product *p, ir_id id, uint32_t loop) {
+    const ir_instruction *at = pass_at(p->e, id);
+    bool on = id == loop;
+    for (uint32_t a = 0; id > loop && a < at->n_in && !on; a++)
+        on = at->in[a] != IR_NO_ID && depends(p, at->in[a], loop);
+    return on;
+}
+
+/* What the index is without the loop's own, which it has once; *rest: known to be a multiple of
+ * it. false: it is no such sum. */
+static bool is_along(const product *p, ir_id index, uint32_t loop, uint64_t *rest) {
+    const ir_instruction *code = p->e->in->code, *at = pass_at(p->e, index);
+    if (index == loop) return true;
+    if (at->op != IR_ADD && at->op != IR_FMA) return false;
+    const uint32_t last = at->n_in - 1u;
+    ir_id on = at->in[last], other = at->in[0];
+    if (at->op == IR_ADD && !depends(p, on, loop)) on = at->in[0], other = at->in[1];
+    uint64_t multiple = pass_multiple(p->e, code, other);
+    if (at->op == IR_FMA && pass_multiple(p->e, code, at->in[1]) > multiple)
+        multiple = pass_multiple(p->e, code, at->in[1]);
+    if (depends(p, other, loop) || (at->op == IR_FMA && depends(p, at->in[1], loop))) return false;
+    if (multiple % *rest) *rest = 1;
+    return is_along(p, on, loop, rest);
+}
+
+/* How its tile is made. Copied: its rows, of turned ones its turns of k, are whole 16-byte pieces
+ * of memory: the value is a load at (a multiple of 8) + k, or + the row. */
+static void look(const product *p, side *s) {
     const pass_edit *e = p->e;
-    const ir_instruction *load = pass_at(e, s->value), *index = pass_at(e, load->in[0]);
-    const ir_instruction *k_loop = pass_at(e, p->k);
-    if (load->op != IR_LOAD ||
-        !pass_count_multiple(e, e->in->code, k_loop->in[0], k_loop->in[1], p->depth))
-        return false;
-    uint64_t rest = 1;
-    if (index->op == IR_ADD && (index->in[0] == p->k || index->in[1] == p->k))
-        rest = pass_multiple(e, e->in->code, index->in[index->in[0] == p->k]);
-    else if (index->op == IR_FMA && index->in[2] == p->k)
-        rest = (pass_multiple(e, e->in->code, index->in[0]) % PIECE == 0 ||
-                pass_multiple(e, e->in->code, index->in[1]) % PIECE == 0)
-                   ? PIECE
-                   : 1;
-    return rest % PIECE == 0;
+    const ir_instruction *load = pass_at(e, s->value), *k_loop = pass_at(e, p->k),
+                         *row_loop = pass_at(e, s->loop);
+    uint64_t rest = PIECE;
+    s->copied = s->turned = false;
+    if (load->op != IR_LOAD) return;
+    const bool straight = is_along(p, load->in[0], p->k, &rest);
+    if (!straight) rest = PIECE, s->turned = is_along(p, load->in[0], s->loop, &rest);
+    s->copied = (straight || s->turned) && rest == PIECE &&
+                pass_count_multiple(e, e->in->code, k_loop->in[0], k_loop->in[1], p->depth) &&
+                (!s->turned ||
+                 pass_count_multiple(e, e->in->code, row_loop->in[0], row_loop->in[1], PIECE));
 }
 
 static bool find(product *p) {
@@ -222,7 +254,7 @@ static bool find(product *p) {
     size_side(&p->b, &s->dims[ir_mark_of(pass_at(e, p->n)).dim], COLUMNS, 0);
     const ir_schedule_dim *along = &s->dims[ir_mark_of(pass_at(e, p->k)).dim];
     p->depth = along->stage < DEPTH ? DEPTH : along->stage / DEPTH * DEPTH;
-    p->a.copied = is_copied(p, &p->a), p->b.copied = is_copied(p, &p->b);
+    look(p, &p->a), look(p, &p->b);
     p->slots = along->unroll > 1 && along->unroll <= 8 ? along->unroll : 1;
     if (p->slots > 2 && !(p->a.copied && p->b.copied)) p->slots = 2;
     p->subgroup = s->subgroup;
@@ -277,7 +309,7 @@ static ir_id clone(product *p, ir_id id, ir_id index, uint32_t loop, ir_id k) {
     return p->cloned[id] = pass_push(e, copy);
 }
 
-/* How many neighbours in k a lane brings at once, and how often. */
+/* How many neighbours a lane brings at once, and how often. */
 static uint32_t width_of(const product *p, const side *s) {
     const uint32_t most = p->e->schedule->vector, lanes = p->subgroup * p->a.warps * p->b.warps;
     uint32_t wide = most >= 8 ? 8 : most >= 4 ? 4 : most >= 2 ? 2 : 1;
@@ -317,21 +349,23 @@ static ir_id value_of(product *p, side *s, ir_id index, ir_id outer, ir_id kk) {
 }
 
 /* All lanes bring rows [first, first + size) at k = outer .. of one factor, or half of that way
- * with registers in between. Tile: [slots, size, depth + PAD] */
+ * with registers in between. */
 static void fill(product *p, side *s, way along, ir_id slot, ir_id outer) {
     pass_edit *e = p->e;
     const uint32_t lanes = p->subgroup * p->a.warps * p->b.warps, wide = width_of(p, s),
                    turns = turns_of(p, s);
-    const uint32_t parts = s->size * p->depth / wide, across = p->depth / wide;
+    const uint32_t parts = s->size * p->depth / wide,
+                   across = (s->turned ? s->size : p->depth) / wide;
     ir_id turn = block_loop(p, turns), part = add(e, times(e, turn, lanes), pass_lane_number(e));
     if (parts % lanes) pass_if(e, pass_binary(e, IR_LT, part, pass_u32(e, parts)));
-    ir_id row = pass_binary(e, IR_DIV, part, pass_u32(e, across)), one = block_loop(p, wide);
-    ir_id kk = add(e, times(e, pass_binary(e, IR_MOD, part, pass_u32(e, across)), wide), one),
+    ir_id far = pass_binary(e, IR_DIV, part, pass_u32(e, across)), one = block_loop(p, wide);
+    ir_id near = add(e, times(e, pass_binary(e, IR_MOD, part, pass_u32(e, across)), wide), one),
+          row = s->turned ? near : far, kk = s->turned ? far : near,
           held = add(e, times(e, turn, wide), one);
     ir_id value = along == FROM_REGISTERS ? pass_load(e, p->type, 1, s->held, held)
                                           : value_of(p, s, add(e, s->first, row), outer, kk);
-    ir_id place = add(e, times(e, slot, s->size * (p->depth + PAD)),
-                      add(e, times(e, row, p->depth + PAD), kk));
+    ir_id place =
+        add(e, times(e, slot, tile_elements(p, s)), add(e, times(e, far, tile_stride(p, s)), near));
     if (along == TO_REGISTERS) pass_store(e, s->held, held, value);
     else pass_store(e, s->memory, place, value);
     block_end(p, wide);
@@ -345,24 +379,25 @@ static void copy_tile(product *p, side *s, ir_id slot, ir_id outer, ir_id inside
                       uint32_t of) {
     pass_edit *e = p->e;
     const ir_instruction *row_loop = pass_at(e, s->loop), *load = pass_at(e, s->value);
-    uint32_t lanes = p->subgroup * p->a.warps * p->b.warps, across = p->depth / PIECE,
-             parts = s->size * across;
+    uint32_t lanes = p->subgroup * p->a.warps * p->b.warps,
+             across = (s->turned ? s->size : p->depth) / PIECE, parts = s->size * p->depth / PIECE;
     uint32_t turns = (parts + lanes - 1) / lanes, first = turns * which / of,
              last = turns * (which + 1) / of;
     if (first == last) return;
     ir_id turn = add(e, block_loop(p, last - first), pass_u32(e, first));
     ir_id part = add(e, times(e, turn, lanes), pass_lane_number(e));
     if (parts % lanes) pass_if(e, pass_binary(e, IR_LT, part, pass_u32(e, parts)));
-    ir_id row = pass_binary(e, IR_DIV, part, pass_u32(e, across));
-    ir_id kk = times(e, pass_binary(e, IR_MOD, part, pass_u32(e, across)), PIECE),
-          index = add(e, s->first, row);
+    ir_id far = pass_binary(e, IR_DIV, part, pass_u32(e, across)),
+          near = times(e, pass_binary(e, IR_MOD, part, pass_u32(e, across)), PIECE),
+          kk = s->turned ? far : near, index = add(e, s->first, s->turned ? near : far);
     if (!pass_count_multiple(e, e->in->code, row_loop->in[0], row_loop->in[1], s->size))
-        index = pass_binary(e, IR_MIN, index,
-                            pass_binary(e, IR_SUB, bound(p, s->loop), pass_u32(e, 1)));
+        index = pass_binary(
+            e, IR_MIN, index,
+            pass_binary(e, IR_SUB, bound(p, s->loop), pass_u32(e, s->turned ? PIECE : 1)));
     p->stamp++;
     ir_id from = clone(p, load->in[0], index, s->loop, add(e, outer, kk));
-    ir_id to = add(e, times(e, slot, s->size * (p->depth + PAD)),
-                   add(e, times(e, row, p->depth + PAD), kk));
+    ir_id to =
+        add(e, times(e, slot, tile_elements(p, s)), add(e, times(e, far, tile_stride(p, s)), near));
     pass_push(e, (ir_instruction){.op = IR_COPY_ASYNC,
                                   .n_in = 3,
                                   .space = IR_WORKGROUP,
@@ -399,21 +434,27 @@ static void fragment_memory(product *p, ir_op op, uint16_t fragment, ir_memory m
     pass_push(e, i);
 }
 
+/* Fragment `number` of the tile's, at `step` of its depth. */
+static void load_factor(product *p, const side *s, uint32_t which, ir_id place, ir_id number,
+                        ir_id slot, ir_id step) {
+    pass_edit *e = p->e;
+    const uint32_t stride = tile_stride(p, s);
+    const ir_id row = times(e, number, s->unit), at = s->turned
+                                                          ? add(e, times(e, step, stride), row)
+                                                          : add(e, times(e, row, stride), step);
+    fragment_memory(p, IR_FRAGMENT_LOAD, p->fragments[which], s->memory, place,
+                    add(e, times(e, slot, tile_elements(p, s)), at), stride,
+                    (which == 2) != s->turned);
+}
+
 /* One step of DEPTH, which begins at `step` in the tile. */
 static void multiply(product *p, ir_id warp_m, ir_id warp_n, ir_id slot, ir_id step) {
     pass_edit *e = p->e;
-    uint32_t stride = p->depth + PAD;
-    ir_id a_start = times(e, slot, p->a.size * stride),
-          b_start = times(e, slot, p->b.size * stride);
     ir_id i = block_loop(p, p->a.each);
-    ir_id row = times(e, add(e, times(e, warp_m, p->a.each), i), ROWS);
-    fragment_memory(p, IR_FRAGMENT_LOAD, p->fragments[1], p->a.memory, i,
-                    add(e, a_start, add(e, times(e, row, stride), step)), stride, false);
+    load_factor(p, &p->a, 1, i, add(e, times(e, warp_m, p->a.each), i), slot, step);
     block_end(p, p->a.each);
     ir_id j = block_loop(p, p->b.each);
-    ir_id column = times(e, add(e, times(e, warp_n, p->b.each), j), COLUMNS);
-    fragment_memory(p, IR_FRAGMENT_LOAD, p->fragments[2], p->b.memory, j,
-                    add(e, b_start, add(e, times(e, column, stride), step)), stride, true);
+    load_factor(p, &p->b, 2, j, add(e, times(e, warp_n, p->b.each), j), slot, step);
     block_end(p, p->b.each);
     i = block_loop(p, p->a.each);
     j = block_loop(p, p->b.each);
@@ -610,8 +651,8 @@ static void push(product *p) {
     p->fragments[0] = add_fragment(e, IR_ROLE_C, IR_F32, sums);
     p->fragments[1] = add_fragment(e, IR_ROLE_A, p->type, p->a.each);
     p->fragments[2] = add_fragment(e, IR_ROLE_B, p->type, p->b.each);
-    p->a.memory = pass_workgroup(e, p->type, p->slots * p->a.size * (p->depth + PAD));
-    p->b.memory = pass_workgroup(e, p->type, p->slots * p->b.size * (p->depth + PAD));
+    p->a.memory = pass_workgroup(e, p->type, p->slots * tile_elements(p, &p->a));
+    p->b.memory = pass_workgroup(e, p->type, p->slots * tile_elements(p, &p->b));
     ir_memory strip = pass_workgroup(e, IR_F32, p->a.warps * p->b.warps * ROWS * strip_stride(p));
     ir_id warp_n = pass_axis(e, IR_LOCAL, 1), warp_m = pass_axis(e, IR_LOCAL, 2);
     ir_id warp = add(e, times(e, warp_m, p->b.warps), warp_n);
