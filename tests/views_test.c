@@ -463,11 +463,6 @@ static const struct {
      "%1 = input F32 [128 512] \"x\"\n%2 = input F32 [512] \"y\"\n%3 = input F32 [512 128] \"z\"\n"
      "%4 = mul %1 %2\n%5 = permute %4 [1 0]\n%6 = add %5 %3\n" Y("6"),
      0},
-    {"many-by-index",
-     "%1 = input F32 [8 33 260] \"x\"\n%2 = input I32 [8 33 260] \"ids\"\n%3 = gather %1 %2 2\n"
-     "%4 = input F32 [5 1028] \"t\"\n%5 = input I32 [261] \"rows\"\n%6 = reshape %5 [261 1]\n"
-     "%7 = expand %6 [261 1028]\n%8 = gather %4 %7 0\n" Y("3") Y("8"),
-     0},
     /* what passes join knows values whole and in their order; these are others */
     {"step-of-turned-heads",
      STEP "%17 = permute %13 [1 0 2]\n%18 = attention %17 %15 %16 %10 %11 1 0 apart 0\n" Y("18"),

@@ -4,7 +4,11 @@
  * its rows, and an axis that is summed is depth. Each such class is one loop, whose index is taken
  * apart where its axes do not lie as one; the kernel says the sum element by element, and the
  * schedule makes tiles of it (ir/pass/schedule.c): matrix units for halves, blocks of sums for all
- * else. Sums are F32 (F64 of F64); integers wrap as 32 bits, or 64. */
+ * else. Sums are F32 (F64 of F64); integers wrap as 32 bits, or 64.
+ *
+ * A processor multiplies vectors along depth: there factors that are no F32, or whose depth is no
+ * whole number of vectors side by side, are first laid out so, with zeros at the end of a row. */
+#include "base/build.h"
 #include "base/error.h"
 #include "tile/kernel.h"
 #include "tile/walk.h"
@@ -28,7 +32,11 @@ typedef struct contraction {
     tile_kernel k;
     const graph_node *node;
     axes of[CLASSES];
-    ir_type type; /* of sums */
+    ir_type type;    /* of sums */
+    bool laid[OUT];  /* the factor is read from scratch, */
+    uint32_t row;    /* in rows of so many, */
+    axes given[OUT]; /* made of these axes, */
+    axes depth;      /* and these */
 } contraction;
 
 static ir_type sum_type(base_type type) {
@@ -160,6 +168,106 @@ static ir_id turns(ir_builder *b, const lengths *by, ir_mark_kind mark, uint32_t
     return ir_loop_marked(b, ir_u32(b, 0), by->count, ir_u32(b, 1), mark, dim);
 }
 
+/* ---- factors laid out ------------------------------------------------------------------------ */
+
+static class_kind rows_of(const contraction *c, uint32_t t) {
+    return moves(&c->of[CLASS_OUTER], t) ? CLASS_OUTER : CLASS_INNER;
+}
+
+/* Side by side, the last one `stride` from the next. */
+static void lay(axes *of, uint32_t t, uint32_t stride) {
+    for (uint32_t i = of->n; i-- > 0;) {
+        of->stride[t][i] = stride;
+        stride *= (uint32_t)of->size[i].factor;
+    }
+}
+
+static uint64_t laid_bytes(const contraction *c, uint32_t t) {
+    const axes *batch = &c->of[CLASS_BATCH];
+    return (moves(batch, t) ? batch->bound : 1) * c->of[rows_of(c, t)].bound * c->row *
+           ir_type_bytes(c->type);
+}
+
+/* Which factors are to be; their axes are then those of the scratch. */
+static void lay_out(contraction *c, const graph_tensor *const *tensors) {
+    enum { VECTOR = 16, LEAST = 8, BYTES_MAX = 1 << 28 };
+    axes *depth = &c->of[CLASS_DEPTH];
+    for (uint32_t i = 0; i < CLASSES; i++)
+        if (c->of[i].count.extent) return;
+    if (!device_is_compiled(c->k.l->caps) || c->type != IR_F32 || depth->bound < VECTOR ||
+        c->of[CLASS_OUTER].bound < LEAST || c->of[CLASS_INNER].bound < LEAST ||
+        depth->bound > INT32_MAX)
+        return;
+    c->row = ((uint32_t)depth->bound + VECTOR - 1) / VECTOR * VECTOR;
+    for (uint32_t t = 0; t < OUT; t++) {
+        c->laid[t] = c->row != depth->bound || tile_element(tensors[t]->type) != c->type ||
+                     !is_one(depth, t) || depth->stride[t][depth->n - 1] != 1;
+        if (c->laid[t] && laid_bytes(c, t) > BYTES_MAX) {
+            c->laid[A] = c->laid[B] = false;
+            return;
+        }
+    }
+    c->depth = *depth;
+    for (uint32_t t = 0; t < OUT; t++) {
+        axes *rows = &c->of[rows_of(c, t)], *batch = &c->of[CLASS_BATCH];
+        c->given[t] = *rows;
+        if (!c->laid[t]) continue;
+        lay(rows, t, c->row);
+        lay(depth, t, 1);
+        if (moves(batch, t)) lay(batch, t, c->row * (uint32_t)rows->bound);
+    }
+    if (c->row == depth->bound) return;
+    depth->n = 1;
+    depth->size[0] = depth->count = (lower_count){c->row, 0};
+    depth->bound = c->row;
+    for (uint32_t t = 0; t < OUT; t++) depth->stride[t][0] = 1;
+}
+
+/* A row a group. */
+static beryl_status lay_rows(contraction *c, const axes *batch, uint32_t t,
+                             const graph_tensor *tensor, beryl_error *error) {
+    static const char *const names[] = {"contract_a", "contract_b"};
+    lowering *l = c->k.l;
+    const axes now[CLASSES] = {c->of[0], c->of[1], c->of[2], c->of[3]};
+    const class_kind own = rows_of(c, t);
+    const uint32_t n_row = (uint32_t)now[own].bound;
+    const bool in_batch = moves(batch, t);
+    c->of[CLASS_BATCH] = *batch;
+    c->of[own] = c->given[t];
+    c->of[CLASS_DEPTH] = c->depth;
+    tile_begin(&c->k, l, c->node, names[t], 1);
+    ir_builder *b = c->k.b;
+    const ir_memory from = tile_read(&c->k, "from", c->node->in[t]),
+                    to = tile_scratch(&c->k, "rows", t, laid_bytes(c, t), c->type, IR_READ_WRITE);
+    lengths by[CLASSES];
+    for (uint32_t i = 0; i < CLASSES; i++) measure(c, i, &by[i]);
+    const uint32_t n = n_row * (in_batch ? (uint32_t)batch->bound : 1);
+    const ir_id row = tile_group(&c->k), start = tile_mul(&c->k, row, c->row);
+    ir_if(b, ir_lt(b, row, ir_u32(b, n)));
+    ir_id at = number(c, "offset", tensor->offset);
+    at = place(c, own, &by[own], t, in_batch ? tile_rem(&c->k, row, n_row) : row, at);
+    if (in_batch) at = place(c, CLASS_BATCH, &by[CLASS_BATCH], t, tile_div(&c->k, row, n_row), at);
+    const ir_id one = ir_u32(b, 1), end = ir_u32(b, (uint32_t)c->depth.bound),
+                i = ir_loop(b, ir_u32(b, 0), end, one),
+                x = ir_load(b, from, place(c, CLASS_DEPTH, &by[CLASS_DEPTH], t, i, at), 1);
+    ir_store(b, to, ir_add(b, start, i), ir_cast(b, c->type, x));
+    ir_end(b);
+    if (c->row != c->depth.bound) {
+        const ir_id rest = ir_loop(b, end, ir_u32(b, c->row), one);
+        ir_store(b, to, ir_add(b, start, rest), ir_number(b, c->type, 1, 0));
+        ir_end(b);
+    }
+    ir_end(b);
+    for (uint32_t k = 0; k < CLASSES; k++) c->of[k] = now[k];
+    return tile_end(&c->k, (lower_count){n, 0}, 1, error);
+}
+
+static ir_memory factor(contraction *c, uint32_t t) {
+    static const char *const names[] = {"a", "b"};
+    return c->laid[t] ? tile_scratch(&c->k, names[t], t, 0, c->type, IR_READ)
+                      : tile_read(&c->k, names[t], c->node->in[t]);
+}
+
 beryl_status tile_contract(lowering *l, const graph_node *node, beryl_error *error) {
     const graph_tensor *tensors[TENSORS] = {graph_tensor_at(l->g, node->in[0]),
                                             graph_tensor_at(l->g, node->in[1]),
@@ -171,12 +279,20 @@ beryl_status tile_contract(lowering *l, const graph_node *node, beryl_error *err
         if (c->of[i].unfit)
             return lower_refuse(l, node, "axes of one kind with several sizes of a run", error);
     tile_kernel *k = &c->k;
+    const axes batch = c->of[CLASS_BATCH];
+    k->l = l;
+    if (!BUILD_IS_MODULE) lay_out(c, tensors);
+    beryl_status status = BERYL_OK;
+    for (uint32_t t = 0; t < OUT && status == BERYL_OK; t++)
+        if (c->laid[t]) status = lay_rows(c, &batch, t, tensors[t], error);
+    if (status != BERYL_OK) return status;
     tile_begin(k, l, node, "contract", 1);
     ir_builder *b = k->b;
-    const ir_memory a = tile_read(k, "a", node->in[0]), other = tile_read(k, "b", node->in[1]),
+    const ir_memory a = factor(c, A), other = factor(c, B),
                     out = tile_write(k, "out", node->out[0]), sum = ir_register(b, c->type, 1);
     ir_id at[TENSORS];
-    for (uint32_t t = 0; t < TENSORS; t++) at[t] = number(c, offsets[t], tensors[t]->offset);
+    for (uint32_t t = 0; t < TENSORS; t++)
+        at[t] = number(c, offsets[t], t < OUT && c->laid[t] ? 0 : tensors[t]->offset);
     lengths by[CLASSES];
     for (uint32_t i = 0; i < CLASSES; i++) measure(c, i, &by[i]);
     const bool has_batch = c->of[CLASS_BATCH].n;

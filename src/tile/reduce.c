@@ -20,7 +20,8 @@ enum {
     GROUPS_A_UNIT = 8, /* workgroups that keep it busy */
     PART_MIN = 2048,   /* elements of a part of a row, */
     PART_DEEP = 64,    /* of a walk across rows */
-    PARTS_MAX = 1024
+    PARTS_MAX = 1024,
+    JOINED_MANY = 2048 /* vectors of rows */
 };
 enum { SCRATCH_PARTS = 0 };
 
@@ -305,23 +306,30 @@ static beryl_status whole_rows(lowering *l, const graph_node *node, reduce *r, c
                        lower_count_times(one, f->n_part), 1, error);
 }
 
-/* The parts of each row; a workgroup a vector of rows. */
+/* The parts of each row; a workgroup a vector of rows, or where these are many several. */
 static beryl_status join_parts(lowering *l, const graph_node *node, reduce *r, beryl_error *error) {
     const form f = r->f;
     const uint32_t width = f.across ? f.wide : 1;
     tree_walk *c = &r->walk;
     tile_kernel k;
-    uint32_t lanes = 1;
+    const uint64_t vectors = graph_element_bound(c->t.shape) / tree_row_length(&c->t) / width;
+    uint32_t lanes = 1, rows = 1;
     while (!tile_serial(l) && lanes < f.n_part && lanes < LANES / 4) lanes *= 2;
-    tile_begin(&k, l, node, "join_parts", lanes);
+    while (!tile_serial(l) && lanes * rows < LANES / 4 && vectors / rows >= JOINED_MANY) rows *= 2;
+    tile_begin(&k, l, node, "join_parts", lanes * rows);
     c->k = &k;
     ir_builder *b = k.b;
     const ir_memory parts = tile_scratch(&k, "parts", SCRATCH_PARTS, 0, r->type, IR_READ);
     c->t.n_tensor = 1; /* the result */
     tree_declare(c);
-    const ir_id row = tile_group(&k), length = tree_walk_length(c),
-                outer = tree_place(c, row, width, false, c->row), zero = ir_u32(b, 0),
-                lane = lanes == 1 ? zero : ir_local(b, 0);
+    ir_id row = tile_group(&k), lane = lanes * rows == 1 ? ir_u32(b, 0) : ir_local(b, 0);
+    const ir_id local = lane;
+    if (rows > 1) {
+        row = ir_add(b, tile_mul(&k, row, rows), tile_rem(&k, lane, rows));
+        lane = tile_div(&k, lane, rows);
+    }
+    const ir_id length = tree_walk_length(c), outer = tree_place(c, row, width, false, c->row),
+                zero = ir_u32(b, 0);
     const ir_memory sum = ir_register(b, r->type, width);
     ir_store(b, sum, zero, neutral(r, width));
     ir_if(b, ir_lt(b, outer, c->size[0]));
@@ -331,11 +339,11 @@ static beryl_status join_parts(lowering *l, const graph_node *node, reduce *r, b
     ir_store(b, sum, zero, join(r, mine, ir_load(b, parts, at, width)));
     ir_end(b);
     ir_end(b);
-    const ir_id x = join_lanes(r, ir_load(b, sum, zero, width), width, lane, lanes, 1);
+    const ir_id x = join_lanes(r, ir_load(b, sum, zero, width), width, local, lanes * rows, rows);
     ir_if(b, ir_and(b, ir_lt(b, outer, c->size[0]), ir_eq(b, lane, zero)));
     ir_store(b, c->memory[0], c->row[0], finished(r, x, length, width));
     ir_end(b);
-    return tile_end(&k, lower_walk_count(l, &c->w), 1, error);
+    return tile_end(&k, lower_walk_count(l, &c->w), rows, error);
 }
 
 beryl_status tile_tree_reduce(lowering *l, const graph_node *node, const tree *t, const char *name,
