@@ -55,11 +55,17 @@ def f32(x):
     return ctypes.c_float(x)
 
 
+# A graph on CUDA has a context of its own, current until it is closed: until then PyTorch is not called.
+CUDA = ctypes.CDLL("libcuda.so.1") if torch.cuda.is_available() else None
+
+
 class Graph:
     """A graph on the device that BERYL_DEVICE names. g("softmax", x) builds; raises Failed with the library's words."""
 
     def __init__(self, b):
         self.b, self.g, self.error, self.inputs = b, ctypes.c_void_p(), Error(), []
+        self.context = ctypes.c_void_p()
+        if CUDA: CUDA.cuCtxGetCurrent(ctypes.byref(self.context))
         self.check(b.beryl_graph_open(None, ctypes.byref(self.g), ctypes.byref(self.error)))
 
     def __enter__(self):
@@ -67,6 +73,7 @@ class Graph:
 
     def __exit__(self, *_):
         self.b.beryl_graph_close(self.g)
+        if CUDA: CUDA.cuCtxSetCurrent(self.context)
 
     def __call__(self, name, *values):
         return getattr(self.b, "beryl_graph_" + name)(self.g, *values)
@@ -75,7 +82,7 @@ class Graph:
         if status: raise Failed(self.error.message.decode())
 
     def input(self, tensor):
-        """Of a tensor's type and shape; compile() sends what is in it."""
+        """Of the type and shape of a tensor of the processor's; compile() sends what is in it."""
         value = self("input", b"x", NUMBER[tensor.dtype], tensor.dim(), dims(*tensor.shape))
         self.inputs.append((value, tensor))
         return value
@@ -88,8 +95,7 @@ class Graph:
         while status == PENDING: status = self("compile", ctypes.byref(self.error))
         self.check(status)
         for value, tensor in self.inputs:
-            here = tensor.contiguous().cpu()
-            self.check(self("set", value, here.data_ptr(), here.numel() * here.element_size(), ctypes.byref(self.error)))
+            self.check(self("set", value, tensor.data_ptr(), tensor.numel() * tensor.element_size(), ctypes.byref(self.error)))
 
     def start(self):
         status = PENDING

@@ -389,7 +389,8 @@ static void through_linear(gradient *s, const graph_node *node, graph_value d) {
     /* [.., m, 1] and [.., 1, k] */
     const graph_value a = graph_unsqueeze(g, d, last + 1), b = graph_unsqueeze(g, x, last);
     gradient_add(s, w,
-                 axes ? graph_without(g, graph_sum_products(g, a, b, axes), axes) : graph_mul(g, a, b));
+                 axes ? graph_without(g, graph_sum_products(g, a, b, axes), axes)
+                      : graph_mul(g, a, b));
 }
 
 static void through_linear_id(gradient *s, const graph_node *node, graph_value d) {

@@ -6,6 +6,7 @@
  * of which the store keeps the low ones; truth values as u32. Where an index is asked for, the
  * largest is looked for of numbers of 64 bits: the upper ones rise with the element, the lower ones
  * fall with its index. */
+#include "base/build.h"
 #include "base/error.h"
 #include "tile/pointwise.h"
 #include "tile/reduce.h"
@@ -21,7 +22,9 @@ enum {
     PART_MIN = 2048,   /* elements of a part of a row, */
     PART_DEEP = 64,    /* of a walk across rows */
     PARTS_MAX = 1024,
-    JOINED_MANY = 2048 /* vectors of rows */
+    JOINED_MANY = 2048,  /* vectors of rows */
+    SHORT = 32,          /* elements of rows that a lane sums alone, */
+    MANY_SHORT = 1 << 16 /* where there are so many */
 };
 enum { SCRATCH_PARTS = 0 };
 
@@ -132,15 +135,15 @@ static uint32_t power_to(uint32_t n) { /* the largest power of two up to n */
     return p;
 }
 
-/* Neighbours of the input lie across rows. */
-static bool is_across(const tree_walk *c) {
+/* Neighbours of the input lie across rows, and of short ones also across. */
+static bool is_across(const tree_walk *c, bool is_short) {
     const uint32_t inner = c->w.n - 1;
     uint32_t across = 0, along = 0;
     for (uint32_t i = c->t.n_out; i < c->t.n_tensor; i++) {
         across += c->w.stride[i][inner] == 1;
         along += c->step[i] == 1;
     }
-    return across > along;
+    return across > (is_short ? 0 : along);
 }
 
 static uint32_t groups_wanted(const device_caps *caps, bool serial) {
@@ -169,7 +172,8 @@ static form form_of(const lowering *l, tree_walk *c) {
                    invocations = caps->workgroup_invocations ? caps->workgroup_invocations : LANES,
                    workgroup = serial ? 1 : power_to(invocations < LANES ? invocations : LANES);
     const uint64_t n = graph_element_bound(c->t.shape) / d;
-    form f = {.rows = 1, .across = is_across(c), .n_part = 1, .part = d};
+    const bool is_short = !BUILD_IS_SMALL && !serial && d <= SHORT && n >= MANY_SHORT;
+    form f = {.rows = 1, .across = is_across(c, is_short), .n_part = 1, .part = d};
     if (f.across) {
         for (uint32_t i = 0; i < c->t.n_tensor; i++) c->step[i] = c->w.stride[i][last];
         uint32_t wide = c->w.size[last].extent ? 1 : most;
@@ -177,7 +181,7 @@ static form form_of(const lowering *l, tree_walk *c) {
             for (uint32_t k = 0; c->step[i] && k < c->along.n; k++)
                 while (c->along.stride[i][k] % wide) wide /= 2;
         f.wide = tree_widest(c, wide, c->w.size[last].factor, true, last);
-        f.rows = workgroup < ACROSS ? workgroup : ACROSS;
+        f.rows = workgroup < ACROSS || is_short ? workgroup : ACROSS;
         f.lanes = workgroup / f.rows;
         cut(&f, l, d, (n / f.wide + f.rows - 1) / f.rows, PART_DEEP);
         return f;
