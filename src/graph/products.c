@@ -3,6 +3,7 @@
  * Owns matmul and einsum. Each sees its inputs as tensors of one shape, axes
  * that one has not as 1, and leaves the rest to `contract`, which reads views where they lie; or,
  * where only one of them has rows of its own, to a sum of what is multiplied element by element. */
+#include "base/build.h"
 #include "graph/build.h"
 
 #include <string.h>
@@ -34,7 +35,7 @@ graph_value graph_sum_products(graph *g, graph_value a, graph_value b, uint32_t 
     if (!graph_has(g, a, "contract") || !graph_has(g, b, "contract")) return 0;
     const graph_tensor *x = graph_tensor_at(g, a), *y = graph_tensor_at(g, b);
     const base_type type = x->type;
-    if (type != y->type || !graph_type_is_plain(type) ||
+    if (BUILD_IS_SMALL || type != y->type || !graph_type_is_plain(type) ||
         (has_own_axis(x, y, axes) && has_own_axis(y, x, axes)))
         return graph_contract(g, a, b, axes);
     const bool halves = type == TYPE_F16 || type == TYPE_BF16;

@@ -188,15 +188,19 @@ static uint64_t laid_bytes(const contraction *c, uint32_t t) {
            ir_type_bytes(c->type);
 }
 
+static bool is_laid(const contraction *c, uint32_t t) {
+    return !BUILD_IS_MODULE && c->laid[t];
+}
+
 /* Which factors are to be; their axes are then those of the scratch. */
 static void lay_out(contraction *c, const graph_tensor *const *tensors) {
     enum { VECTOR = 16, LEAST = 8, BYTES_MAX = 1 << 28 };
     axes *depth = &c->of[CLASS_DEPTH];
     for (uint32_t i = 0; i < CLASSES; i++)
         if (c->of[i].count.extent) return;
-    if (!device_is_compiled(c->k.l->caps) || c->type != IR_F32 || depth->bound < VECTOR ||
-        c->of[CLASS_OUTER].bound < LEAST || c->of[CLASS_INNER].bound < LEAST ||
-        depth->bound > INT32_MAX)
+    if (BUILD_IS_MODULE || !device_is_compiled(c->k.l->caps) || c->type != IR_F32 ||
+        depth->bound < VECTOR || c->of[CLASS_OUTER].bound < LEAST ||
+        c->of[CLASS_INNER].bound < LEAST || depth->bound > INT32_MAX)
         return;
     c->row = ((uint32_t)depth->bound + VECTOR - 1) / VECTOR * VECTOR;
     for (uint32_t t = 0; t < OUT; t++) {
@@ -264,8 +268,8 @@ static beryl_status lay_rows(contraction *c, const axes *batch, uint32_t t,
 
 static ir_memory factor(contraction *c, uint32_t t) {
     static const char *const names[] = {"a", "b"};
-    return c->laid[t] ? tile_scratch(&c->k, names[t], t, 0, c->type, IR_READ)
-                      : tile_read(&c->k, names[t], c->node->in[t]);
+    return is_laid(c, t) ? tile_scratch(&c->k, names[t], t, 0, c->type, IR_READ)
+                         : tile_read(&c->k, names[t], c->node->in[t]);
 }
 
 beryl_status tile_contract(lowering *l, const graph_node *node, beryl_error *error) {
@@ -281,10 +285,10 @@ beryl_status tile_contract(lowering *l, const graph_node *node, beryl_error *err
     tile_kernel *k = &c->k;
     const axes batch = c->of[CLASS_BATCH];
     k->l = l;
-    if (!BUILD_IS_MODULE) lay_out(c, tensors);
+    lay_out(c, tensors);
     beryl_status status = BERYL_OK;
     for (uint32_t t = 0; t < OUT && status == BERYL_OK; t++)
-        if (c->laid[t]) status = lay_rows(c, &batch, t, tensors[t], error);
+        if (is_laid(c, t)) status = lay_rows(c, &batch, t, tensors[t], error);
     if (status != BERYL_OK) return status;
     tile_begin(k, l, node, "contract", 1);
     ir_builder *b = k->b;
@@ -292,7 +296,7 @@ beryl_status tile_contract(lowering *l, const graph_node *node, beryl_error *err
                     out = tile_write(k, "out", node->out[0]), sum = ir_register(b, c->type, 1);
     ir_id at[TENSORS];
     for (uint32_t t = 0; t < TENSORS; t++)
-        at[t] = number(c, offsets[t], t < OUT && c->laid[t] ? 0 : tensors[t]->offset);
+        at[t] = number(c, offsets[t], t < OUT && is_laid(c, t) ? 0 : tensors[t]->offset);
     lengths by[CLASSES];
     for (uint32_t i = 0; i < CLASSES; i++) measure(c, i, &by[i]);
     const bool has_batch = c->of[CLASS_BATCH].n;

@@ -319,7 +319,9 @@ static beryl_status join_parts(lowering *l, const graph_node *node, reduce *r, b
     const uint64_t vectors = graph_element_bound(c->t.shape) / tree_row_length(&c->t) / width;
     uint32_t lanes = 1, rows = 1;
     while (!tile_serial(l) && lanes < f.n_part && lanes < LANES / 4) lanes *= 2;
-    while (!tile_serial(l) && lanes * rows < LANES / 4 && vectors / rows >= JOINED_MANY) rows *= 2;
+    while (!BUILD_IS_SMALL && !tile_serial(l) && lanes * rows < LANES / 4 &&
+           vectors / rows >= JOINED_MANY)
+        rows *= 2;
     tile_begin(&k, l, node, "join_parts", lanes * rows);
     c->k = &k;
     ir_builder *b = k.b;
