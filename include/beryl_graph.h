@@ -772,7 +772,7 @@ BERYL_API beryl_status beryl_graph_wait(beryl_graph *graph, beryl_error *error);
 BERYL_API beryl_status beryl_graph_read(beryl_graph *graph, beryl_value output, void *data,
                                         size_t size, beryl_error *error);
 /* Where an output (from then on not read) or an input (not written) of a compiled graph lies: the
- * device's own handle of the buffer. false: it has none (other devices than a browser's). */
+ * device's own handle of the buffer: an address, cl_mem, WGPUBuffer. false: it has none. */
 BERYL_API bool beryl_graph_place(beryl_graph *graph, beryl_value value, uint64_t *buffer,
                                  uint64_t *offset);
 /* The value of an extent, as beryl_graph_shape tells it, in the last run. */

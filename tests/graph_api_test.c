@@ -99,9 +99,6 @@ static void check_computed_sizes(test *t, const char *device) {
     for (int i = 0; i < 7; i++) twos[i] = 2 * i;
     for (int i = 0; i < 2 * 19; i++) (&line[0][0])[i] = (float)(i % 19);
     CHECK_INT(t, compile(g, NULL), BERYL_OK);
-    uint64_t buffer, offset; /* buffers of browsers alone have handles */
-    CHECK(t, !beryl_graph_place(g, x, &buffer, &offset));
-    CHECK(t, !beryl_graph_place(g, y, &buffer, &offset));
     beryl_graph_set(g, x, numbers, sizeof numbers, NULL);
     beryl_graph_set(g, ids, twos, sizeof twos, NULL);
     beryl_graph_set(g, again, twos, 16, NULL);
@@ -120,6 +117,35 @@ static void check_computed_sizes(test *t, const char *device) {
         for (uint32_t r = 0; r < n; r++) CHECK_NEAR(t, to[r][3], 16 * r + 3, 0);
         CHECK_INT(t, best[1], length ? (int32_t)length - 1 : -1);
     }
+    beryl_graph_close(g);
+}
+
+/* What stays on the device is neither written nor read; on the host it is there to be seen. */
+static void check_places(test *t, const char *device) {
+    beryl_graph *g = open_on(t, device);
+    const beryl_dim n = {5, 0};
+    const beryl_value x = beryl_graph_input(g, "x", BERYL_TYPE_F32, 1, &n),
+                      y = beryl_graph_scale(g, x, 2), z = beryl_graph_add_scalar(g, y, 1);
+    beryl_graph_output(g, y, "y");
+    beryl_graph_output(g, z, "z");
+    float numbers[5] = {1, 2, 3, 4, 5}, to[5];
+    uint64_t buffer, offset;
+    CHECK(t, !beryl_graph_place(g, x, &buffer, &offset));
+    CHECK_INT(t, compile(g, NULL), BERYL_OK);
+    beryl_graph_set(g, x, numbers, sizeof numbers, NULL);
+    CHECK_INT(t, beryl_graph_run(g, NULL, 0, NULL), BERYL_OK);
+    const bool has = beryl_graph_place(g, x, &buffer, &offset);
+    CHECK_INT(t, has, strcmp(device, "reference") != 0);
+    CHECK_INT(t, beryl_graph_place(g, y, &buffer, &offset), has);
+    for (int i = 0; i < 5; i++) numbers[i] = 7;
+    beryl_graph_set(g, x, numbers, sizeof numbers, NULL);
+    CHECK_INT(t, beryl_graph_run(g, NULL, 0, NULL), BERYL_OK);
+    CHECK_INT(t, beryl_graph_wait(g, NULL), BERYL_OK);
+    CHECK_INT(t, beryl_graph_read(g, y, to, sizeof to, NULL), has ? BERYL_MISUSE : BERYL_OK);
+    CHECK_INT(t, beryl_graph_read(g, z, to, sizeof to, NULL), BERYL_OK);
+    for (int i = 0; i < 5; i++) CHECK_NEAR(t, to[i], has ? 2 * i + 3 : 15, 0);
+    if (!strcmp(device, "host"))
+        CHECK_NEAR(t, ((const float *)(uintptr_t)(buffer + offset))[4], 10, 0);
     beryl_graph_close(g);
 }
 
@@ -144,13 +170,18 @@ static void check_nothing_keeps_states(test *t, const char *device) {
 }
 
 static void test_sizes(test *t) {
-    static const char *const devices[] = {"reference", "host"};
-    for (int d = 0; d < 2; d++) {
+    static const char *const devices[] = {"reference", "host", "webgpu", "opencl", "cuda"};
+    for (int d = 0; d < 5; d++) {
         beryl_graph *g = NULL;
         beryl_error error = {0};
         const beryl_graph_options options = {.size = sizeof options, .device = devices[d]};
         const bool there = beryl_graph_open(&options, &g, &error) == BERYL_OK;
         beryl_graph_close(g);
+        if (test_case(t, "graph_api/inputs-and-outputs-stay-on-%s", devices[d])) {
+            if (there) check_places(t, devices[d]);
+            else test_skip(t, "%s", error.message);
+        }
+        if (d > 1) continue;
         if (test_case(t, "graph_api/sizes-made-of-others-on-%s", devices[d])) {
             if (there) check_computed_sizes(t, devices[d]);
             else test_skip(t, "%s", error.message);

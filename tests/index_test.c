@@ -210,6 +210,8 @@ static const problem problems[] = {
     {"rows", SELECT, 0, 2, {53, 64}, 1, {0}, SMALL},
     {"rows-of-a-run", SELECT, 0, 2, {0, 6}, 2, {3, 5}, SMALL},
     {"columns", SELECT, 2, 3, {0, 4, 31}, 2, {3, 17}, SMALL},
+    {"several-a-lane", GATHER, 1, 2, {131, 500}, 2, {131, 503}, SMALL},
+    {"several-vectors-a-lane", SELECT, 0, 2, {9, 1028}, 1, {259}, SMALL},
     {"many", SELECT, 1, 2, {7, 2200}, 1, {620000}, LARGE},
     {"put", SCATTER, 0, 1, {300}, 1, {2003}, SMALL},
     {"put-columns", SCATTER, 1, 2, {0, 41}, 2, {0, 83}, SMALL},

@@ -456,6 +456,13 @@ static const struct {
      1},
     {"one-row", "%1 = input F32 [64 1 32] \"x\"\n%2 = triu %1 8\n%3 = tril %1 -1\n" Y("2") Y("3"),
      2},
+    /* tiles of a plane, whole and cut */
+    {"turned-planes",
+     "%1 = input F32 [3 150 149] \"x\"\n%2 = permute %1 [0 2 1]\n%3 = copy %2\n" Y("3"), 0},
+    {"turned-halves",
+     "%1 = input F32 [128 512] \"x\"\n%2 = input F32 [512] \"y\"\n%3 = input F32 [512 128] \"z\"\n"
+     "%4 = mul %1 %2\n%5 = permute %4 [1 0]\n%6 = add %5 %3\n" Y("6"),
+     0},
     /* what passes join knows values whole and in their order; these are others */
     {"step-of-turned-heads",
      STEP "%17 = permute %13 [1 0 2]\n%18 = attention %17 %15 %16 %10 %11 1 0 apart 0\n" Y("18"),

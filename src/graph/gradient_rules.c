@@ -359,7 +359,7 @@ static void through_contract(gradient *s, const graph_node *node, graph_value d)
             if (one && more) axes |= 1u << i;
         }
         gradient_add(s, node->in[k],
-                     axes ? graph_contract(g, d, other, axes) : graph_mul(g, d, other));
+                     axes ? graph_sum_products(g, d, other, axes) : graph_mul(g, d, other));
     }
 }
 
@@ -409,7 +409,8 @@ static void through_linear(gradient *s, const graph_node *node, graph_value d) {
     const graph_value a = graph_unsqueeze(g, both ? half_of(s, d) : d, last + 1),
                       b = graph_unsqueeze(g, both ? half_of(s, x) : x, last);
     gradient_add(s, w,
-                 axes ? graph_without(g, graph_contract(g, a, b, axes), axes) : graph_mul(g, a, b));
+                 axes ? graph_without(g, graph_sum_products(g, a, b, axes), axes)
+                      : graph_mul(g, a, b));
 }
 
 static void through_linear_id(gradient *s, const graph_node *node, graph_value d) {

@@ -1,7 +1,9 @@
 /* products.c - products that are views and sums of products: of matrices, of what letters say.
  *
  * Owns matmul and einsum. Each sees its inputs as tensors of one shape, axes
- * that one has not as 1, and leaves the rest to `contract`, which reads views where they lie. */
+ * that one has not as 1, and leaves the rest to `contract`, which reads views where they lie; or,
+ * where only one of them has rows of its own, to a sum of what is multiplied element by element. */
+#include "base/build.h"
 #include "graph/build.h"
 
 #include <string.h>
@@ -14,6 +16,31 @@ graph_value graph_without(graph *g, graph_value v, uint32_t axes) {
     for (uint32_t i = GRAPH_RANK_MAX; v && i-- > 0;)
         if (axes >> i & 1) v = graph_squeeze(g, v, i);
     return v;
+}
+
+/* Has t an axis that the other has not, among those that stay? */
+static bool has_own_axis(const graph_tensor *t, const graph_tensor *other, uint32_t axes) {
+    const uint32_t rank = t->rank > other->rank ? t->rank : other->rank, from = rank - t->rank,
+                   other_from = rank - other->rank;
+    bool own = false;
+    for (uint32_t i = from; i < rank; i++) {
+        const graph_dim *d = &t->dim[i - from], *o = &other->dim[i - other_from];
+        const bool shared = i >= other_from && (o->size != 1 || o->extent);
+        own |= !(axes >> i & 1) && !shared && (d->size != 1 || d->extent);
+    }
+    return own;
+}
+
+graph_value graph_sum_products(graph *g, graph_value a, graph_value b, uint32_t axes) {
+    if (!graph_has(g, a, "contract") || !graph_has(g, b, "contract")) return 0;
+    const graph_tensor *x = graph_tensor_at(g, a), *y = graph_tensor_at(g, b);
+    const base_type type = x->type;
+    if (BUILD_IS_SMALL || type != y->type || !graph_type_is_plain(type) ||
+        (has_own_axis(x, y, axes) && has_own_axis(y, x, axes)))
+        return graph_contract(g, a, b, axes);
+    const bool halves = type == TYPE_F16 || type == TYPE_BF16;
+    if (halves) a = graph_as(g, a, TYPE_F32), b = graph_as(g, b, TYPE_F32);
+    return graph_as(g, graph_reduce(g, OP_SUM, graph_mul(g, a, b), axes, 0), type);
 }
 
 /* ---- matrices -------------------------------------------------------------------------------- */
@@ -57,7 +84,7 @@ graph_value graph_matmul(graph *g, graph_value a, graph_value b, bool transpose_
     const uint32_t rank = rank_of(g, a) > rank_of(g, b) ? rank_of(g, a) : rank_of(g, b);
     const uint32_t axes =
         1u << (rank - 1) | (column ? 1u << (rank - 2) : 0) | (row ? 1u << (rank - 3) : 0);
-    return graph_without(g, graph_contract(g, a, b, axes), axes);
+    return graph_without(g, graph_sum_products(g, a, b, axes), axes);
 }
 
 /* ---- einsum ---------------------------------------------------------------------------------- */
@@ -157,7 +184,7 @@ static graph_value multiply(graph *g, graph_value a, letters *l, graph_value b, 
     b = spread(g, b, m, &all);
     *l = left;
     if (!axes) return graph_mul(g, a, b);
-    return graph_without(g, graph_contract(g, a, b, axes), axes);
+    return graph_without(g, graph_sum_products(g, a, b, axes), axes);
 }
 
 static graph_value bad_letters(graph *g, const char *text) {

@@ -69,7 +69,7 @@ static graph_value convolve(graph *g, graph_value x, graph_value weight, uint32_
     if (!x || !weight) return 0; /* [(g,) out, c, 1.., in each..] */
     const uint32_t rank = rank_of(g, x), axes = 1u << (2 + grouped) | ((1u << n_axis) - 1)
                                                                           << (rank - n_axis);
-    graph_value v = graph_without(g, graph_contract(g, x, weight, axes), axes);
+    graph_value v = graph_without(g, graph_sum_products(g, x, weight, axes), axes);
     if (!v || !grouped) return v;
     graph_dim dims[GRAPH_RANK_MAX];
     const graph_tensor *t = graph_tensor_at(g, v);

@@ -3,6 +3,7 @@
  *
  * The one idea: see tile/tree.h. Without stats the walk is over all elements, however many
  * dimensions they have (tile/walk.h); rows are in tile/rows.c. */
+#include "base/build.h"
 #include "base/error.h"
 #include "tile/fused.h"
 #include "tile/product.h"
@@ -14,10 +15,12 @@
 enum {
     LANES = 256, /* of pointwise operations */
     SOFTWARE_LANES = 64,
-    SINGLES = 4,         /* elements that a lane does where vectors are none */
-    SEVERAL_MAX = 16,    /* vectors that a lane does at most */
-    MANY = 1 << 20,      /* elements of a tensor, for which that pays */
-    SERIAL_VECTORS = 256 /* that a workgroup does where it is one lane */
+    TURNED = 16,           /* of an axis, whose neighbours are worth a tile, */
+    TURNED_MANY = 1 << 16, /* of so many elements */
+    SINGLES = 4,           /* elements that a lane does where vectors are none */
+    SEVERAL_MAX = 16,      /* vectors that a lane does at most */
+    MANY = 1 << 20,        /* elements of a tensor, for which that pays */
+    SERIAL_VECTORS = 256   /* that a workgroup does where it is one lane */
 };
 
 /* A row that is no whole number of vectors: what is left of it goes to one more lane. */
@@ -50,6 +53,13 @@ static void one_vector(tree_walk *c, ir_id index, ir_id total, ir_id n, bool ins
     if (!inside) ir_end(b);
 }
 
+/* What is read from memory, at once. */
+static void read_inputs(tree_walk *c, tree_spot *s, ir_id index, uint32_t wide) {
+    tree_place(c, index, wide, false, s->at);
+    for (uint32_t v = 0; v < c->t.n_value; v++)
+        if (c->t.values[v].kind == TREE_INPUT && !c->t.values[v].inside) tree_value_at(c, s, v);
+}
+
 /* Vectors that are `apart` from one another, all of them read before one is written. */
 static void several(tree_walk *c, ir_id first, ir_id total, uint32_t n, uint32_t apart,
                     uint32_t wide) {
@@ -60,16 +70,76 @@ static void several(tree_walk *c, ir_id first, ir_id total, uint32_t n, uint32_t
     for (uint32_t i = 0; i < n; i++) {
         tree_spot_begin(&s[i], wide);
         index[i] = tile_add(c->k, first, i * apart);
-        tree_place(c, ir_min(b, index[i], last), wide, false, s[i].at);
-        for (uint32_t v = 0; v < c->t.n_value; v++)
-            if (c->t.values[v].kind == TREE_INPUT && !c->t.values[v].inside)
-                tree_value_at(c, &s[i], v);
+        read_inputs(c, &s[i], ir_min(b, index[i], last), wide);
     }
     for (uint32_t i = 0; i < n; i++) {
         ir_if(b, ir_lt(b, index[i], total));
         tree_store(c, &s[i], 0);
         ir_end(b);
     }
+}
+
+/* Neighbours of an input lie along the axis before the last one. */
+static bool is_turned(const tree_walk *c) {
+    const uint32_t last = c->w.n - 1;
+    bool turned = false, fits = c->w.n >= 2;
+    for (uint32_t i = 0; i < 2 && fits; i++)
+        fits = !c->w.size[last - i].extent && c->w.size[last - i].factor >= TURNED;
+    for (uint32_t i = 0; i < c->t.n_tensor && fits; i++)
+        turned |= i >= c->t.n_out && c->w.stride[i][last - 1] == 1 && c->w.stride[i][last] > 1;
+    return turned;
+}
+
+/* A workgroup does a tile of the last two axes, of which each of eight times 32 lanes has a part:
+ * what they write fills pieces of 32 bytes, and what they read is soon read whole. */
+static beryl_status turned(tree_walk *c, const char *name, beryl_error *error) {
+    enum { PIECE = 32, SIDE = 4, ACROSS = 2, DOWN = LANES / 32 / ACROSS };
+    tile_kernel *k = c->k;
+    lowering *l = k->l;
+    const uint32_t last = c->w.n - 1, bytes = base_type_block_bytes(c->t.seen[0].type),
+                   beside = bytes < 2 ? 16 : PIECE / bytes, below = 32 / beside,
+                   columns = ACROSS * SIDE * beside, rows = DOWN * SIDE * below;
+    const uint32_t n_column = (uint32_t)c->w.size[last].factor,
+                   n_row = (uint32_t)c->w.size[last - 1].factor,
+                   tiles = (n_column + columns - 1) / columns, tiers = (n_row + rows - 1) / rows;
+    lower_walk outer = c->w;
+    outer.n -= 2;
+    tile_begin(k, l, k->node, name, LANES);
+    ir_builder *b = k->b;
+    tree_declare(c);
+    ir_id total = ir_u32(b, 1), group = tile_group(k), local = ir_local(b, 0);
+    for (uint32_t i = 0; i < outer.n; i++) total = ir_mul(b, total, c->size[i]);
+    const ir_id lane = tile_rem(k, local, 32), part = tile_div(k, local, 32),
+                tier = tile_div(k, group, tiles), product = tile_div(k, tier, tiers);
+    const ir_id column = ir_add(b, tile_mul(k, tile_rem(k, group, tiles), columns),
+                                ir_add(b, tile_mul(k, tile_rem(k, part, ACROSS), SIDE * beside),
+                                       tile_rem(k, lane, beside))),
+                row = ir_add(b, tile_mul(k, tile_rem(k, tier, tiers), rows),
+                             tile_mul(k,
+                                      ir_add(b, tile_mul(k, tile_div(k, part, ACROSS), below),
+                                             tile_div(k, lane, beside)),
+                                      SIDE));
+    const ir_id one = ir_u32(b, 1),
+                start = tile_mul(k, ir_min(b, product, ir_sub(b, total, one)), n_row);
+    tree_spot s[SIDE * SIDE];
+    ir_id inside[SIDE * SIDE];
+    for (uint32_t i = 0; i < SIDE * SIDE; i++) {
+        const ir_id x = tile_add(k, column, i / SIDE * beside), y = tile_add(k, row, i % SIDE);
+        tree_spot_begin(&s[i], 1);
+        inside[i] =
+            ir_and(b, ir_lt(b, product, total),
+                   ir_and(b, ir_lt(b, x, ir_u32(b, n_column)), ir_lt(b, y, ir_u32(b, n_row))));
+        const ir_id at = ir_add(b, start, ir_min(b, y, ir_u32(b, n_row - 1)));
+        read_inputs(c, &s[i],
+                    ir_add(b, tile_mul(k, at, n_column), ir_min(b, x, ir_u32(b, n_column - 1))), 1);
+    }
+    for (uint32_t i = 0; i < SIDE * SIDE; i++) {
+        ir_if(b, inside[i]);
+        tree_store(c, &s[i], 0);
+        ir_end(b);
+    }
+    const lower_count count = outer.n ? lower_walk_count(l, &outer) : (lower_count){1, 0};
+    return tile_end(k, lower_count_times(count, (uint64_t)tiles * tiers), 1, error);
 }
 
 /* How the elements of a walk are dealt out. */
@@ -139,8 +209,13 @@ static beryl_status elements(lowering *l, const graph_node *node, const tree *t,
     tree_walk walk = {.t = *t}, *c = &walk;
     tile_kernel k;
     const element_form f = form_of(l, c, true);
-    tile_begin(&k, l, node, name, f.lanes);
     c->k = &k;
+    if (!BUILD_IS_SMALL && f.wide == 1 && !tile_serial(l) && f.lanes == LANES &&
+        graph_element_bound(c->t.shape) >= TURNED_MANY && is_turned(c)) {
+        k = (tile_kernel){.l = l, .node = node};
+        return turned(c, name, error);
+    }
+    tile_begin(&k, l, node, name, f.lanes);
     tree_declare(c);
     elements_of(c, &f, tile_group(c->k));
     return tile_end(c->k, lower_walk_count(l, &c->w), f.per, error);

@@ -5,6 +5,7 @@
  * then lies side by side: the last of it is kept, or its sum is made by stretches of the list,
  * then by stretches of what is left of them. No two lanes write to one place, and sums have one
  * order. Axes along which all indices are the same are not sorted: they are rows of a pair. */
+#include "base/build.h"
 #include "base/error.h"
 #include "tile/order.h"
 #include "tile/walk.h"
@@ -54,7 +55,42 @@ static bool makes_fours(const moving *m, const lower_walk *w, const graph_tensor
     return fits;
 }
 
+/* One element, or one vector, of the result that a lane makes. */
+typedef struct moved {
+    ir_id at[MOVED], inside, place, within;
+    ir_memory held;
+} moved;
+
+/* Where it lies. clamped: what is beyond the end lies where the last ones do. */
+static moved moved_at(tile_kernel *k, const lower_walk *w, const ir_id *start, const ir_id *size,
+                      ir_id number, bool clamped) {
+    ir_builder *b = k->b;
+    moved m = {.at = {start[OUT], start[IDS], start[FROM]}};
+    for (uint32_t i = w->n; i-- > 0;) {
+        ir_id index = i ? ir_mod(b, number, size[i]) : number;
+        if (i) number = ir_div(b, number, size[i]);
+        else m.inside = ir_lt(b, index, size[i]);
+        if (!i && clamped) index = ir_min(b, index, ir_sub(b, size[i], ir_u32(b, 1)));
+        for (uint32_t j = 0; j < MOVED; j++)
+            if (w->stride[j][i]) m.at[j] = ir_add(b, m.at[j], tile_mul(k, index, w->stride[j][i]));
+    }
+    return m;
+}
+
+static void hold(tile_kernel *k, const moving *m, ir_memory x, const moved *o, ir_type type,
+                 uint32_t wide) {
+    ir_builder *b = k->b;
+    const ir_id zero = ir_u32(b, 0);
+    ir_store(b, o->held, zero, ir_number(b, type, wide, 0));
+    ir_if(b, o->within); /* what is not there is not read */
+    ir_store(b, o->held, zero,
+             ir_load(b, x, ir_add(b, o->at[FROM], tile_mul(k, o->place, m->step)), wide));
+    ir_end(b);
+}
+
+/* A lane moves several where there are many, and asks for all of their indices first. */
 static beryl_status move(lowering *l, const graph_node *node, const moving *m, beryl_error *error) {
+    enum { MANY_LANES = 256, ITEMS = 4, MANY = 1 << 16 };
     static const char *const offsets[MOVED] = {"", "ids_offset", "x_offset"};
     const graph_tensor *out = graph_tensor_at(l->g, node->out[0]);
     const graph_tensor *t[MOVED] = {out, &m->index, &m->from};
@@ -63,47 +99,55 @@ static beryl_status move(lowering *l, const graph_node *node, const moving *m, b
     const uint32_t wide = makes_fours(m, &w, out) ? 4 : 1;
     w.size[w.n - 1].factor /= wide;
     for (uint32_t i = 0; i < MOVED; i++) w.stride[i][w.n - 1] *= wide;
+    const bool many = !BUILD_IS_SMALL && m->ids && m->x && !tile_serial(l) &&
+                      graph_element_bound(out) / wide >= MANY &&
+                      l->caps->workgroup_invocations >= MANY_LANES;
+    const uint32_t lanes = many ? MANY_LANES : ORDER_LANES, n_item = many ? ITEMS : 1;
     const lower_count count = lower_walk_count(l, &w);
     const ir_type type = tile_element(out->type);
     tile_kernel k;
-    tile_begin(&k, l, node, m->name, ORDER_LANES);
+    tile_begin(&k, l, node, m->name, lanes);
     ir_builder *b = k.b;
-    ir_memory to = tile_write(&k, "out", node->out[0]), ids = {0}, x = {0}, held = {0};
+    ir_memory to = tile_write(&k, "out", node->out[0]), ids = {0}, x = {0};
     if (m->ids) ids = tile_read(&k, "ids", m->ids);
     if (m->x) x = tile_read(&k, "x", m->x);
-    ir_id at[MOVED] = {ir_u32(b, 0)}, size[GRAPH_RANK_MAX], inside = IR_NO_ID;
+    const ir_id zero = ir_u32(b, 0);
+    ir_id at[MOVED] = {zero}, size[GRAPH_RANK_MAX];
     for (uint32_t i = IDS; i < MOVED; i++)
         at[i] = t[i]->offset ? tile_u32(&k, offsets[i], t[i]->offset) : at[OUT];
     for (uint32_t i = 0; i < w.n; i++) size[i] = tile_count(&k, sizes_of_run[i], w.size[i]);
     const ir_id n = m->ids && m->x ? tile_count(&k, "size", lower_count_of(m->size)) : IR_NO_ID;
-    if (m->ids && m->x) held = ir_register(b, type, wide);
-    ir_id rest = tile_lane(&k);
-    for (uint32_t i = w.n; i-- > 0;) {
-        const ir_id index = i ? ir_mod(b, rest, size[i]) : rest;
-        if (i) rest = ir_div(b, rest, size[i]);
-        else inside = ir_lt(b, index, size[i]);
-        for (uint32_t j = 0; j < MOVED; j++)
-            if (w.stride[j][i]) at[j] = ir_add(b, at[j], tile_mul(&k, index, w.stride[j][i]));
+    moved item[ITEMS];
+    for (uint32_t i = 0; i < n_item && m->ids && m->x; i++)
+        item[i].held = ir_register(b, type, wide);
+    const ir_id first =
+        many ? ir_fma(b, tile_group(&k), ir_u32(b, lanes * ITEMS), ir_local(b, 0)) : tile_lane(&k);
+    for (uint32_t i = 0; i < n_item; i++) {
+        const ir_memory held = item[i].held;
+        item[i] = moved_at(&k, &w, at, size, tile_add(&k, first, i * lanes), many);
+        item[i].held = held;
+        if (many) item[i].place = index_at(&k, ids, item[i].at[IDS], n, &item[i].within);
     }
-    ir_if(b, inside);
-    if (!m->x) {
-        ir_id within;
-        const ir_id place = index_at(&k, ids, at[IDS], ir_u32(b, m->size.size), &within);
-        ir_store(b, to, at[OUT], ir_cast(b, type, ir_and(b, within, ir_eq(b, place, at[FROM]))));
-    } else if (!m->ids) {
-        ir_store(b, to, at[OUT], ir_load(b, x, at[FROM], wide));
-    } else {
-        ir_id within;
-        const ir_id zero = ir_u32(b, 0), place = index_at(&k, ids, at[IDS], n, &within);
-        ir_store(b, held, zero, ir_number(b, type, wide, 0));
-        ir_if(b, within); /* what is not there is not read */
-        ir_store(b, held, zero,
-                 ir_load(b, x, ir_add(b, at[FROM], tile_mul(&k, place, m->step)), wide));
+    for (uint32_t i = 0; i < n_item && many; i++) hold(&k, m, x, &item[i], type, wide);
+    for (uint32_t i = 0; i < n_item; i++) {
+        moved *o = &item[i];
+        ir_if(b, o->inside);
+        if (!m->x) {
+            o->place = index_at(&k, ids, o->at[IDS], ir_u32(b, m->size.size), &o->within);
+            const ir_id here = ir_and(b, o->within, ir_eq(b, o->place, o->at[FROM]));
+            ir_store(b, to, o->at[OUT], ir_cast(b, type, here));
+        } else if (!m->ids) {
+            ir_store(b, to, o->at[OUT], ir_load(b, x, o->at[FROM], wide));
+        } else {
+            if (!many) {
+                o->place = index_at(&k, ids, o->at[IDS], n, &o->within);
+                hold(&k, m, x, o, type, wide);
+            }
+            ir_store(b, to, o->at[OUT], ir_load(b, o->held, zero, wide));
+        }
         ir_end(b);
-        ir_store(b, to, at[OUT], ir_load(b, held, zero, wide));
     }
-    ir_end(b);
-    return tile_end(&k, count, ORDER_LANES, error);
+    return tile_end(&k, count, lanes * n_item, error);
 }
 
 beryl_status tile_gather(lowering *l, const graph_node *node, beryl_error *error) {

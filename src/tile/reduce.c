@@ -6,6 +6,7 @@
  * of which the store keeps the low ones; truth values as u32. Where an index is asked for, the
  * largest is looked for of numbers of 64 bits: the upper ones rise with the element, the lower ones
  * fall with its index. */
+#include "base/build.h"
 #include "base/error.h"
 #include "tile/pointwise.h"
 #include "tile/reduce.h"
@@ -20,7 +21,10 @@ enum {
     GROUPS_A_UNIT = 8, /* workgroups that keep it busy */
     PART_MIN = 2048,   /* elements of a part of a row, */
     PART_DEEP = 64,    /* of a walk across rows */
-    PARTS_MAX = 1024
+    PARTS_MAX = 1024,
+    JOINED_MANY = 2048,  /* vectors of rows */
+    SHORT = 32,          /* elements of rows that a lane sums alone, */
+    MANY_SHORT = 1 << 16 /* where there are so many */
 };
 enum { SCRATCH_PARTS = 0 };
 
@@ -131,15 +135,15 @@ static uint32_t power_to(uint32_t n) { /* the largest power of two up to n */
     return p;
 }
 
-/* Neighbours of the input lie across rows. */
-static bool is_across(const tree_walk *c) {
+/* Neighbours of the input lie across rows, and of short ones also across. */
+static bool is_across(const tree_walk *c, bool is_short) {
     const uint32_t inner = c->w.n - 1;
     uint32_t across = 0, along = 0;
     for (uint32_t i = c->t.n_out; i < c->t.n_tensor; i++) {
         across += c->w.stride[i][inner] == 1;
         along += c->step[i] == 1;
     }
-    return across > along;
+    return across > (is_short ? 0 : along);
 }
 
 static uint32_t groups_wanted(const device_caps *caps, bool serial) {
@@ -168,7 +172,8 @@ static form form_of(const lowering *l, tree_walk *c) {
                    invocations = caps->workgroup_invocations ? caps->workgroup_invocations : LANES,
                    workgroup = serial ? 1 : power_to(invocations < LANES ? invocations : LANES);
     const uint64_t n = graph_element_bound(c->t.shape) / d;
-    form f = {.rows = 1, .across = is_across(c), .n_part = 1, .part = d};
+    const bool is_short = !BUILD_IS_SMALL && !serial && d <= SHORT && n >= MANY_SHORT;
+    form f = {.rows = 1, .across = is_across(c, is_short), .n_part = 1, .part = d};
     if (f.across) {
         for (uint32_t i = 0; i < c->t.n_tensor; i++) c->step[i] = c->w.stride[i][last];
         uint32_t wide = c->w.size[last].extent ? 1 : most;
@@ -176,7 +181,7 @@ static form form_of(const lowering *l, tree_walk *c) {
             for (uint32_t k = 0; c->step[i] && k < c->along.n; k++)
                 while (c->along.stride[i][k] % wide) wide /= 2;
         f.wide = tree_widest(c, wide, c->w.size[last].factor, true, last);
-        f.rows = workgroup < ACROSS ? workgroup : ACROSS;
+        f.rows = workgroup < ACROSS || is_short ? workgroup : ACROSS;
         f.lanes = workgroup / f.rows;
         cut(&f, l, d, (n / f.wide + f.rows - 1) / f.rows, PART_DEEP);
         return f;
@@ -305,23 +310,32 @@ static beryl_status whole_rows(lowering *l, const graph_node *node, reduce *r, c
                        lower_count_times(one, f->n_part), 1, error);
 }
 
-/* The parts of each row; a workgroup a vector of rows. */
+/* The parts of each row; a workgroup a vector of rows, or where these are many several. */
 static beryl_status join_parts(lowering *l, const graph_node *node, reduce *r, beryl_error *error) {
     const form f = r->f;
     const uint32_t width = f.across ? f.wide : 1;
     tree_walk *c = &r->walk;
     tile_kernel k;
-    uint32_t lanes = 1;
+    const uint64_t vectors = graph_element_bound(c->t.shape) / tree_row_length(&c->t) / width;
+    uint32_t lanes = 1, rows = 1;
     while (!tile_serial(l) && lanes < f.n_part && lanes < LANES / 4) lanes *= 2;
-    tile_begin(&k, l, node, "join_parts", lanes);
+    while (!BUILD_IS_SMALL && !tile_serial(l) && lanes * rows < LANES / 4 &&
+           vectors / rows >= JOINED_MANY)
+        rows *= 2;
+    tile_begin(&k, l, node, "join_parts", lanes * rows);
     c->k = &k;
     ir_builder *b = k.b;
     const ir_memory parts = tile_scratch(&k, "parts", SCRATCH_PARTS, 0, r->type, IR_READ);
     c->t.n_tensor = 1; /* the result */
     tree_declare(c);
-    const ir_id row = tile_group(&k), length = tree_walk_length(c),
-                outer = tree_place(c, row, width, false, c->row), zero = ir_u32(b, 0),
-                lane = lanes == 1 ? zero : ir_local(b, 0);
+    ir_id row = tile_group(&k), lane = lanes * rows == 1 ? ir_u32(b, 0) : ir_local(b, 0);
+    const ir_id local = lane;
+    if (rows > 1) {
+        row = ir_add(b, tile_mul(&k, row, rows), tile_rem(&k, lane, rows));
+        lane = tile_div(&k, lane, rows);
+    }
+    const ir_id length = tree_walk_length(c), outer = tree_place(c, row, width, false, c->row),
+                zero = ir_u32(b, 0);
     const ir_memory sum = ir_register(b, r->type, width);
     ir_store(b, sum, zero, neutral(r, width));
     ir_if(b, ir_lt(b, outer, c->size[0]));
@@ -331,11 +345,11 @@ static beryl_status join_parts(lowering *l, const graph_node *node, reduce *r, b
     ir_store(b, sum, zero, join(r, mine, ir_load(b, parts, at, width)));
     ir_end(b);
     ir_end(b);
-    const ir_id x = join_lanes(r, ir_load(b, sum, zero, width), width, lane, lanes, 1);
+    const ir_id x = join_lanes(r, ir_load(b, sum, zero, width), width, local, lanes * rows, rows);
     ir_if(b, ir_and(b, ir_lt(b, outer, c->size[0]), ir_eq(b, lane, zero)));
     ir_store(b, c->memory[0], c->row[0], finished(r, x, length, width));
     ir_end(b);
-    return tile_end(&k, lower_walk_count(l, &c->w), 1, error);
+    return tile_end(&k, lower_walk_count(l, &c->w), rows, error);
 }
 
 beryl_status tile_tree_reduce(lowering *l, const graph_node *node, const tree *t, const char *name,

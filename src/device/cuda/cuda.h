@@ -313,6 +313,7 @@ void cuda_enter(const cuda *d);
 beryl_status cuda_check(cuda *d, int code, const char *what, beryl_error *error);
 
 /* ---- memory.c */
+uint64_t cuda_handle(const device_buffer_item *item); /* its address */
 beryl_status cuda_buffer_make(device *head, device_buffer_item *item, const char *label,
                               beryl_error *error);
 void cuda_buffer_drop(device *head, device_buffer_item *item);
@@ -367,12 +368,13 @@ void cuda_graphs_forget(cuda *d, const cuda_program *program); /* NULL: all */
         .bindings_bytes = sizeof(cuda_bindings), .start = start, .stop = cuda_stop,             \
         .count = cuda_count, .describe = cuda_describe, .open = cuda_open, .close = cuda_close, \
         .drain = cuda_drain, .buffer_make = cuda_buffer_make, .buffer_drop = cuda_buffer_drop,  \
-        .write = cuda_write, .stage_max = cuda_stage_max, .stage = cuda_stage_take,             \
-        .stage_commit = cuda_stage_commit, .program_make = cuda_program_make,                   \
-        .program_status = cuda_program_status, .program_drop = cuda_program_drop,               \
-        .bindings_make = cuda_bindings_make, .bindings_drop = cuda_bindings_drop,               \
-        .submit = cuda_submit, .poll = cuda_poll, .wait = cuda_wait, .fetched = cuda_fetched,   \
-        .fetch_drop = cuda_fetch_drop, .stamps = cuda_stamps,                                   \
+        .handle = cuda_handle, .write = cuda_write, .stage_max = cuda_stage_max,                \
+        .stage = cuda_stage_take, .stage_commit = cuda_stage_commit,                            \
+        .program_make = cuda_program_make, .program_status = cuda_program_status,               \
+        .program_drop = cuda_program_drop, .bindings_make = cuda_bindings_make,                 \
+        .bindings_drop = cuda_bindings_drop, .submit = cuda_submit, .poll = cuda_poll,          \
+        .wait = cuda_wait, .fetched = cuda_fetched, .fetch_drop = cuda_fetch_drop,              \
+        .stamps = cuda_stamps,                                                                  \
     }
 
 #endif

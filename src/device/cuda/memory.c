@@ -34,6 +34,10 @@ void cuda_garbage_add(cuda *d, cuda_address memory, cuda_module module) {
 
 /* ---- buffers --------------------------------------------------------------------------------- */
 
+uint64_t cuda_handle(const device_buffer_item *item) {
+    return ((const cuda_buffer *)item)->at;
+}
+
 beryl_status cuda_buffer_make(device *head, device_buffer_item *item, const char *label,
                               beryl_error *error) {
     cuda *d = (cuda *)head;

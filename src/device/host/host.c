@@ -224,6 +224,10 @@ static void *memory(device *head, device_buffer_item *item) {
     return idle ? buffer->data : NULL;
 }
 
+static uint64_t handle(const device_buffer_item *item) {
+    return (uint64_t)(uintptr_t)((const host_buffer *)item)->data;
+}
+
 static size_t stage_max(const device *head) {
     (void)head;
     return HOST_STAGE_BYTES;
@@ -361,6 +365,7 @@ const device_backend device_host = {
     .buffer_drop = buffer_drop,
     .write = host_write,
     .memory = memory,
+    .handle = handle,
     .stage_max = stage_max,
     .stage = stage,
     .stage_commit = stage_commit,

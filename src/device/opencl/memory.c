@@ -42,6 +42,10 @@ beryl_status opencl_buffer_make(device *head, device_buffer_item *item, const ch
     return status;
 }
 
+uint64_t opencl_handle(const device_buffer_item *item) {
+    return (uint64_t)(uintptr_t)((const opencl_buffer *)item)->handle;
+}
+
 void opencl_buffer_drop(device *head, device_buffer_item *item) {
     opencl *d = (opencl *)head; /* what is queued keeps it alive */
     d->f.ReleaseMemObject(((opencl_buffer *)item)->handle);

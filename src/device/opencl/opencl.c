@@ -314,6 +314,7 @@ const device_backend device_opencl = {
     .drain = opencl_drain,
     .buffer_make = opencl_buffer_make,
     .buffer_drop = opencl_buffer_drop,
+    .handle = opencl_handle,
     .write = opencl_write,
     .stage_max = opencl_stage_max,
     .stage = opencl_stage_take,

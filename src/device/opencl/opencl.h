@@ -200,6 +200,7 @@ beryl_status opencl_check(opencl *d, int32_t code, const char *what, beryl_error
 beryl_status opencl_buffer_make(device *head, device_buffer_item *item, const char *label,
                                 beryl_error *error);
 void opencl_buffer_drop(device *head, device_buffer_item *item);
+uint64_t opencl_handle(const device_buffer_item *item); /* its cl_mem */
 beryl_status opencl_write(device *head, device_buffer_item *item, uint64_t offset, const void *data,
                           size_t size, beryl_error *error);
 beryl_status opencl_stage_copy(device *head, device_buffer_item *item, uint64_t offset,

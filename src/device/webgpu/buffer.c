@@ -103,6 +103,10 @@ static bool has_copies(const webgpu *d, const webgpu_buffer *buffer) {
     return false;
 }
 
+uint64_t webgpu_handle(const device_buffer_item *item) {
+    return (uint64_t)(uintptr_t)((const webgpu_buffer *)item)->handle;
+}
+
 void webgpu_buffer_drop(device *head, device_buffer_item *item) {
     webgpu *d = (webgpu *)head;
     webgpu_buffer *buffer = (webgpu_buffer *)item;

@@ -450,6 +450,7 @@ const device_backend device_webgpu = {
     .drain = webgpu_drain,
     .buffer_make = webgpu_buffer_make,
     .buffer_drop = webgpu_buffer_drop,
+    .handle = webgpu_handle,
     .write = webgpu_write,
     .stage_max = webgpu_stage_max,
     .stage = webgpu_stage_take,

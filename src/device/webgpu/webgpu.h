@@ -275,6 +275,7 @@ void webgpu_buffer_own_drop(webgpu *d, WGPUBuffer handle, uint64_t size);
 beryl_status webgpu_buffer_make(device *head, device_buffer_item *item, const char *label,
                                 beryl_error *error);
 void webgpu_buffer_drop(device *head, device_buffer_item *item);
+uint64_t webgpu_handle(const device_buffer_item *item); /* its WGPUBuffer */
 beryl_status webgpu_write(device *head, device_buffer_item *item, uint64_t offset, const void *data,
                           size_t size, beryl_error *error);
 size_t webgpu_stage_max(const device *head);
