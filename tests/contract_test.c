@@ -427,6 +427,7 @@ static void pads(test *t) {
             d->caps.multiplies_memory = true;
             if (form->as_gpu) {
                 d->caps.workgroup_bytes = 1 << 18, d->caps.subgroup_size = 32;
+                d->caps.compute_units = 1; /* large tiles */
                 d->caps.fragments = DEVICE_FRAGMENT_BIT(DEVICE_FRAGMENT_F16_F32);
             }
             run_on(t, &heap, d, &(what){&some[i % SOME], NULL, 0, TYPE_F16}, i);

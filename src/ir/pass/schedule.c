@@ -250,7 +250,7 @@ static uint32_t vector_dim(const shape *s, uint32_t m, uint32_t n, uint32_t k) {
 
 static void product(const shape *s, uint32_t k, ir_schedule *out) {
     if (!s->host) {
-        if (s->halves && s->extents[k] >= 16) fragments(s, k, out);
+        if (BUILD_HAS_C_TEXTS && s->halves && s->extents[k] >= 16) fragments(s, k, out);
         else blocks(s, k, out);
         if (s->n > 2) out->dims[s->outer[s->n - 3]].group = 3;
         return;
@@ -289,7 +289,7 @@ static void rows(const shape *s, uint32_t k, ir_schedule *out) {
     uint32_t inner = s->outer[s->n - 1];
     bool both = s->parallel[k]; /* the row is written too: long rows want many lanes */
     uint32_t most = s->host ? 16 : both || s->extents[inner] < 256 ? s->lanes : 32;
-    const uint32_t each = s->halves ? 8 : 4; /* in a row of a lane: 16 bytes */
+    const uint32_t each = BUILD_HAS_C_TEXTS && s->halves ? 8 : 4; /* in a row of a lane: 16 bytes */
     uint32_t x = power_up_to((s->extents[k] + each - 1) / each, most);
     uint32_t y = s->host ? 1 : power_up_to(s->extents[inner], s->lanes / x > 8 ? 8 : s->lanes / x);
     out->dims[k] = (ir_schedule_dim){.lane = 1,
