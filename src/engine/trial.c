@@ -641,8 +641,8 @@ static beryl_status make_store(trial *t, bool reference, beryl_error *error) {
 
 static beryl_status make_side(trial *t, bool reference, beryl_error *error) {
     trial_side *s = &t->sides[reference];
-    const graph_exec_options options = {.exact = t->e->options.precision == BERYL_PRECISION_EXACT,
-                                        .unfused = true};
+    const graph_exec_options options = {
+        .exact = t->e->options.precision == BERYL_PRECISION_EXACT, .unfused = true, .placed = true};
     beryl_status status = make_store(t, reference, error);
     if (status == BERYL_OK) status = make_graph(t, s, reference, error);
     return status == BERYL_OK ? graph_exec_open(s->g, &s->store, &options, &s->exec, error)

@@ -129,16 +129,23 @@ static void make_numbers(trial *t, const trial_input *in, const graph_tensor *x,
     }
 }
 
-static void set_inputs(trial *t) {
-    for (uint32_t i = 0; i < t->n_input; i++) {
+/* A plan's bound may be a hundred times as many rows as the run has, so only the reference's
+ * inputs have memory here. */
+static beryl_status set_inputs(trial *t, beryl_error *error) {
+    beryl_status status = BERYL_OK;
+    for (uint32_t i = 0; status == BERYL_OK && i < t->n_input; i++) {
         const trial_input *in = &t->inputs[i];
         const graph_tensor *x = graph_tensor_at(t->desc.g, in->v);
-        void *right = graph_exec_input(t->sides[RIGHT].exec, in->v),
-             *left = graph_exec_input(t->sides[LEFT].exec, in->v);
+        void *right = graph_exec_input(t->sides[RIGHT].exec, in->v);
+        device_buffer left;
+        uint64_t at;
         if (!right) continue;
         make_numbers(t, in, x, right);
-        if (left) memcpy(left, right, (size_t)count_of(t, x) * base_type_block_bytes(x->type));
+        const size_t bytes = (size_t)count_of(t, x) * base_type_block_bytes(x->type);
+        if (graph_exec_place(t->sides[LEFT].exec, in->v, &left, &at))
+            status = device_write(t->e->device, left, at, right, (bytes + 3) / 4 * 4, error);
     }
+    return status;
 }
 
 /* States other than caches; caches begin empty or are filled. */
@@ -424,7 +431,9 @@ static beryl_status stage_run(trial *t, beryl_error *error) {
     case TRIAL_FILL:
         while (status == BERYL_OK && t->fill_at < t->fill_total) status = fill_step(t, error);
         return status == BERYL_OK ? fill_write(t, error) : status;
-    case TRIAL_REFERENCE: set_inputs(t); return submit(t, &t->sides[RIGHT], error);
+    case TRIAL_REFERENCE:
+        status = set_inputs(t, error);
+        return status == BERYL_OK ? submit(t, &t->sides[RIGHT], error) : status;
     case TRIAL_SUBMIT: return submit(t, l, error);
     case TRIAL_WAIT:
         status = device_poll(t->e->device, &done, error);

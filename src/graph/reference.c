@@ -32,7 +32,7 @@ beryl_status graph_reference_open(graph *g, graph_store *store, graph_reference 
     for (graph_value v = 1; ok && v < r->n; v++) {
         const graph_tensor *t = &g->tensors.data[v];
         if (t->role != ROLE_INPUT || t->base) continue;
-        r->bytes[v] = tensor_bytes(t);
+        r->bytes[v] = (tensor_bytes(t) + 3) / 4 * 4; /* whole words, as devices take them */
         r->data[v] = base_heap_take(r->heap, r->bytes[v]);
         ok = r->data[v] != NULL;
     }

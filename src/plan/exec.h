@@ -34,6 +34,7 @@ typedef struct graph_exec_options {
     uint32_t n_form;
     graph_recompute_choice recompute;
     uint64_t room; /* bytes for intermediates; 0: any */
+    bool placed;   /* inputs have no memory on the host: who runs it writes where they lie */
 } graph_exec_options;
 
 typedef struct graph_exec_info {

@@ -140,12 +140,12 @@ uint64_t plan_memory_bytes(const plan_memory *p) {
     return bytes;
 }
 
-beryl_status plan_memory_make(plan_memory *p, beryl_error *error) {
+beryl_status plan_memory_make(plan_memory *p, bool placed, beryl_error *error) {
     beryl_status status = BERYL_OK;
     if (p->inputs_bytes) {
         status = device_buffer_make(p->device, p->inputs_bytes, "inputs", &p->input_buffer, error);
-        p->inputs = status == BERYL_OK ? base_heap_take(p->heap, p->inputs_bytes) : NULL;
-        if (status == BERYL_OK && !p->inputs)
+        if (status == BERYL_OK && !placed) p->inputs = base_heap_take(p->heap, p->inputs_bytes);
+        if (status == BERYL_OK && !placed && !p->inputs)
             return base_fail(error, BERYL_NO_MEMORY, "out of host memory");
     }
     for (int c = 0; status == BERYL_OK && c < PLAN_COLOUR_MAX; c++)

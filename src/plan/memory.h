@@ -39,7 +39,7 @@ beryl_status plan_memory_init(plan_memory *memory, const plan_record *record, de
 /* All arenas together. */
 uint64_t plan_memory_bytes(const plan_memory *memory);
 /* The buffers. */
-beryl_status plan_memory_make(plan_memory *memory, beryl_error *error);
+beryl_status plan_memory_make(plan_memory *memory, bool placed, beryl_error *error);
 void plan_memory_fini(plan_memory *memory);
 /* The buffer of an input or intermediate. */
 device_buffer plan_memory_buffer(const plan_memory *memory, const plan_item *item);

@@ -113,7 +113,7 @@ static beryl_status lay_out_both(graph_exec *e, beryl_error *error) {
 
 static beryl_status make_plan(graph_exec *e, bool both, beryl_error *error) {
     beryl_status status = both ? lay_out_both(e, error) : lay_out(e, error);
-    if (status == BERYL_OK) status = plan_memory_make(&e->memory, error);
+    if (status == BERYL_OK) status = plan_memory_make(&e->memory, e->options.placed, error);
     if (status == BERYL_OK) status = make_bindings(e, error);
     if (status != BERYL_OK) return status;
     const size_t n_step = e->record.steps.count,

@@ -12,7 +12,8 @@ enum { ONE_WRITE_BYTES = 64 << 10 };
 
 void *graph_exec_input(graph_exec *e, graph_value input) {
     if (e->reference) return graph_reference_input(e->reference, input);
-    if (!input || input >= e->g->tensors.count || e->memory.items.data[input].kind != ITEM_INPUT)
+    if (!e->memory.inputs || !input || input >= e->g->tensors.count ||
+        e->memory.items.data[input].kind != ITEM_INPUT)
         return NULL;
     return e->memory.inputs + e->memory.items.data[input].offset;
 }
@@ -45,7 +46,7 @@ static uint64_t tensor_bytes(const graph_tensor *t, const uint32_t *values) {
 }
 
 static beryl_status write_inputs(graph_exec *e, const uint32_t *values, beryl_error *error) {
-    if (e->memory.inputs_bytes == 0) return BERYL_OK;
+    if (!e->memory.inputs) return BERYL_OK;
     if (e->memory.inputs_bytes <= ONE_WRITE_BYTES && (BUILD_IS_SMALL || !e->memory.some_left))
         return device_write(e->device, e->memory.input_buffer, 0, e->memory.inputs,
                             e->memory.inputs_bytes, error);
