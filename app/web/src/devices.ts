@@ -103,7 +103,7 @@ export function webgpuHint(userAgent: string, secure: boolean): string {
 /** What to do where WebGPU is there without an adapter. */
 export function adapterHint(userAgent: string): string {
     if (/Chrom(e|ium)/.test(userAgent))
-        return "Look at chrome://gpu: the driver may be on the blocklist (chrome://flags/#ignore-gpu-blocklist), or, on Linux, "
-            + "chrome://flags/#enable-unsafe-webgpu and #enable-vulkan may be needed. A newer graphics driver helps most often.";
+        return "Update the graphics driver, look at chrome://gpu for what is blocked (chrome://flags/#ignore-gpu-blocklist), "
+            + "on Linux switch on chrome://flags/#enable-unsafe-webgpu and #enable-vulkan.";
     return "Update the graphics driver and the browser; virtual machines and remote desktops often have no GPU.";
 }

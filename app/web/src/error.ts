@@ -21,7 +21,7 @@ const HINTS: Record<BerylStatus, string> = {
     BAD_INPUT: "",
     NO_MEMORY: "Close other tabs, or take a smaller model.",
     NO_DEVICE_MEMORY: "Take a smaller `context`, `kv: \"q8\"`, or a smaller model.",
-    NO_DEVICE: "Beryl.devices() says what this browser has, and which switch or browser would help.",
+    NO_DEVICE: "Beryl.devices() says what this browser has and what would help.",
     DEVICE: "The adapter or its driver failed: update the driver, or try another browser.",
     DEVICE_LOST: "The GPU went away. The model is loaded again by itself: ask once more.",
     CONTEXT_FULL: "Start a new conversation, leave out old messages, or load with a larger `context` (up to info.contextMax).",

@@ -63,6 +63,11 @@ export function within(milliseconds: number, promise: Promise<unknown>): Promise
     });
 }
 
+/** Two digits a byte. */
+export function hexOf(bytes: Uint8Array): string {
+    return Array.from(bytes, (byte) => byte.toString(16).padStart(2, "0")).join("");
+}
+
 /** Bytes for people: "3.2 GB". */
 export function showBytes(bytes: number): string {
     const units = ["bytes", "KB", "MB", "GB", "TB"];

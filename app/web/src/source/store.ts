@@ -9,10 +9,9 @@
  * handles, which are several times as fast as Blobs and leave no buffers behind.
  */
 import { sha256 } from "@noble/hashes/sha2.js";
-import { bytesToHex, utf8ToBytes } from "@noble/hashes/utils.js";
 import { BerylError } from "../error.js";
 import { sameVersion, type Validator } from "./http.js";
-import { showBytes } from "./source.js";
+import { hexOf, showBytes } from "./source.js";
 
 /** Bytes in a piece: one request, one file, one buffer. Large enough that requests are few (250 a GB), small
  *  enough that the several in memory are little beside the module's own. */
@@ -71,7 +70,7 @@ export interface Note extends Validator {
 export function storeKey(url: string): string {
     const bare = new URL(url);
     bare.hash = "";
-    return bytesToHex(sha256(utf8ToBytes(bare.href))).slice(0, 32);
+    return hexOf(sha256(new TextEncoder().encode(bare.href))).slice(0, 32);
 }
 
 /** A file's handle in a worker, which reads and writes without waiting. */
@@ -266,7 +265,7 @@ export class Store {
     /** Changes the note, where there is one yet; `complete` follows from the pieces. */
     async annotate(change: Partial<Pick<Note, "sha256" | "used">>): Promise<void> {
         this.note = { ...this.note, ...change, complete: this.#there.size === this.count };
-        if (this.#folder) await writeFile(this.#folder, NOTE, utf8ToBytes(JSON.stringify(this.note)), true);
+        if (this.#folder) await writeFile(this.#folder, NOTE, new TextEncoder().encode(JSON.stringify(this.note)), true);
     }
 
     /** Gives back the files that are open. */

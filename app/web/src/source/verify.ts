@@ -5,10 +5,9 @@
  * read; what a reader jumped over is read once more at the end, from the store where there is one.
  */
 import { sha256 } from "@noble/hashes/sha2.js";
-import { bytesToHex } from "@noble/hashes/utils.js";
 import { BerylError } from "../error.js";
 import { release } from "../release.js";
-import type { ByteSource, Progress } from "./source.js";
+import { hexOf, type ByteSource, type Progress } from "./source.js";
 
 const STEP = 4 * 1024 * 1024;
 
@@ -45,7 +44,7 @@ export class VerifiedSource implements ByteSource {
             release(await this.read(this.#hashed, Math.min(STEP, this.size - this.#hashed), signal));
             onProgress?.({ what: "checking the file", done: this.#hashed, total: this.size });
         }
-        const found = bytesToHex(this.#hash.digest());
+        const found = hexOf(this.#hash.digest());
         if (found !== expected.toLowerCase())
             throw new BerylError("BAD_FILE", `${this.name} has the SHA-256 ${found}, not ${expected.toLowerCase()}`,
                 "It is damaged or another file than expected: compare the address and the hash.");
