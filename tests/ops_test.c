@@ -378,10 +378,10 @@ static void build_range(setup *s) {
 static void add_backward(setup *s, const graph_value *x) {
     const graph_dim *q = graph_tensor_at(s->g, x[0])->dim, dims[3] = {q[0], q[1], q[2]};
     const graph_value y = add_input(s, TYPE_F32, FILL_UNIT, 1, 3, dims),
-                      d = add_input(s, TYPE_F32, FILL_UNIT, 1, 3, dims);
-    const graph_value sums =
-        graph_op(s->g, OP_ATTENTION_SUMS, (graph_value[]){x[0], x[1], y, x[3], x[4], d, x[5]},
-                 (graph_attrs){.attention_sums = {0.7f, s->p[4]}});
+                      d = add_input(s, TYPE_F32, FILL_UNIT, 1, 3, dims),
+                      in[] = {x[0], x[1], y, x[3], x[4], d, x[5]},
+                      sums = graph_op(s->g, OP_ATTENTION_SUMS, in,
+                                      (graph_attrs){.attention_sums = {0.7f, s->p[4]}});
     add_output(s, sums);
     for (uint32_t i = 0; i < 3; i++)
         add_output(s, graph_op(s->g, OP_ATTENTION_BACK, (graph_value[]){x[0], x[1], x[2], d, sums},
@@ -1470,8 +1470,7 @@ static void test_attention_forms(test *t) {
         for (size_t c = 0; c < attention_forms[i].n; c++) {
             const struct attention_form *form = &attention_forms[i];
             if (!form->units && !getenv("BERYL_TEST_DEVICE")) continue;
-            /* the software device compiles for seconds */
-            if ((!form->subgroup && !test_drawn(c, i, 4)) ||
+            if ((!form->subgroup && !test_drawn(c, i, 4)) || /* software compiles for seconds */
                 !test_case(t, "ops/%s/%s", form->name, form->cases[c].name))
                 continue;
             base_heap heap;

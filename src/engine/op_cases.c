@@ -244,7 +244,8 @@ static graph_value make_attention(op_maker *m, const uint32_t *s) {
     return m->adding ? 0 : graph_attention(m->g, q, k, v, slot, pos, 0.125f, 0);
 }
 
-/* Of N rows, each over the keys before it: sums alone, or what is made of them towards q, k or v (1, 2 or 3). */
+/* Of N rows, each over the keys before it: sums alone, or what is made of them towards q, k or v
+ * (1, 2 or 3). */
 static graph_value make_backward(op_maker *m, const uint32_t *s) {
     if (!BUILD_HAS_TRAINING) return 0;
     const uint32_t n = s[0], heads = s[1], d = s[2], rows[] = {n, heads, d},

@@ -8,67 +8,14 @@
  *
  * Shapes: lanes L, instructions N, vector lanes of all results W.
  */
-#include "ir/ir.h"
+#include "ir/interpret.h"
 #include "base/error.h"
 
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
-/* Who touched an element. Actors are lanes of the whole dispatch, from 1. */
-typedef struct shadow {
-    uint32_t writer, written_at; /* at: which interval, see interval_of */
-    uint32_t reader, read_at;    /* the last one */
-    bool several;                /* lanes read it in read_at */
-    bool groups;                 /* more than one workgroup read it */
-    bool atomic;                 /* the writer was an atomic op */
-} shadow;
-
-typedef struct area { /* a buffer or an array */
-    ir_space space;
-    uint32_t array, bytes; /* bytes: of an element */
-    uint64_t count;
-    const char *name;
-} area;
-
-typedef struct frame {
-    uint32_t opener; /* loop or if */
-    bool *outer;     /* [L] lanes that ran before it */
-} frame;
-
-typedef struct copy {
-    uint32_t lane, group, id; /* group: of this lane's, counted; id: the instruction */
-    uint64_t to, from;
-    bool valid;
-} copy;
-
-typedef struct machine {
-    const ir_kernel *k;
-    const ir_run *run;
-    beryl_error *error;
-    beryl_status status;
-    base_arena arena;
-    uint32_t lanes;
-    uint64_t **values; /* [N] of [L, width], NULL: no result */
-    uint32_t *next;    /* [N] of ir_blocks */
-    bool *mask;        /* [L] */
-    frame frames[IR_DEPTH_MAX];
-    uint32_t depth, n_active;
-    uint64_t *registers[IR_ARRAY_MAX], *workgroups[IR_ARRAY_MAX]; /* [L, count]; [count] */
-    bool *written[IR_ARRAY_MAX];                                  /* [L, count] of registers */
-    uint64_t *fragments[IR_ARRAY_MAX];                            /* [L / subgroup, count, size] */
-    bool *filled[IR_ARRAY_MAX];                                   /* [L / subgroup, count] */
-    shadow *of_buffers[IR_BUFFER_MAX], *of_workgroups[IR_ARRAY_MAX];
-    uint32_t group[3], group_number, interval;
-    uint32_t *committed; /* [L] groups of copies */
-    base_vec(copy) copies;
-    uint64_t steps;
-    ir_id id; /* the instruction that runs */
-    uint32_t lane;
-} machine;
-
-static void fail(machine *m, const char *format, ...) __attribute__((format(printf, 2, 3)));
-static void fail(machine *m, const char *format, ...) {
+void interpret_fail(machine *m, const char *format, ...) {
     char what[256];
     va_list args;
     if (m->status) return;
@@ -81,20 +28,7 @@ static void fail(machine *m, const char *format, ...) {
                              m->group[0], m->group[1], m->group[2], m->lane, what);
 }
 
-static uint64_t *value(const machine *m, ir_id id, uint32_t lane) {
-    return m->values[id] + (size_t)lane * m->k->code[id].width;
-}
-
-static const ir_instruction *at(const machine *m) {
-    return &m->k->code[m->id];
-}
-
-static uint64_t operand(const machine *m, uint32_t n, uint32_t lane) {
-    return *value(m, at(m)->in[n], lane);
-}
-
-/* ---- who touched what -------------------------------------------------------------------------
- */
+/* ---- who touched what ------------------------------------------------------------------------ */
 
 static uint32_t actor_of(const machine *m, uint32_t lane) {
     return m->group_number * m->lanes + lane + 1;
@@ -111,9 +45,9 @@ static bool overlaps(const machine *m, const area *p, uint32_t other, uint32_t w
 }
 
 static void race(machine *m, const area *p, uint64_t index, uint32_t other) {
-    fail(m, "a race for element %llu of %s %u with lane %u of group number %u",
-         (unsigned long long)index, p->name, p->array, (other - 1) % m->lanes,
-         (other - 1) / m->lanes);
+    interpret_fail(m, "a race for element %llu of %s %u with lane %u of group number %u",
+                   (unsigned long long)index, p->name, p->array, (other - 1) % m->lanes,
+                   (other - 1) / m->lanes);
 }
 
 static void saw_read(machine *m, shadow *s, bool atomic, const area *p, uint64_t index) {
@@ -141,8 +75,7 @@ static void saw_write(machine *m, shadow *s, bool atomic, const area *p, uint64_
     s->atomic = atomic;
 }
 
-/* ---- memory -----------------------------------------------------------------------------------
- */
+/* ---- memory ---------------------------------------------------------------------------------- */
 
 static uint64_t read_bytes(const void *data, uint32_t size) {
     uint8_t byte;
@@ -169,7 +102,7 @@ static void write_bytes(void *data, uint32_t size, uint64_t bits) {
     }
 }
 
-static area area_of(const machine *m, ir_space space, uint32_t array) {
+area interpret_area(const machine *m, ir_space space, uint32_t array) {
     area p = {.space = space, .array = array};
     p.name = space == IR_BUFFER ? "buffer" : space == IR_WORKGROUP ? "workgroup" : "register";
     if (space == IR_BUFFER) {
@@ -184,38 +117,38 @@ static area area_of(const machine *m, ir_space space, uint32_t array) {
     return p;
 }
 
-static bool inside(machine *m, const area *p, uint64_t index, uint64_t width) {
+bool interpret_inside(machine *m, const area *p, uint64_t index, uint64_t width) {
     if (index % width)
-        fail(m, "index %llu of %s %u is no multiple of %llu", (unsigned long long)index, p->name,
-             p->array, (unsigned long long)width);
+        interpret_fail(m, "index %llu of %s %u is no multiple of %llu", (unsigned long long)index,
+                       p->name, p->array, (unsigned long long)width);
     else if (p->count < width || index > p->count - width)
-        fail(m, "index %llu of %s %u, width %llu, is outside its %llu elements",
-             (unsigned long long)index, p->name, p->array, (unsigned long long)width,
-             (unsigned long long)p->count);
+        interpret_fail(m, "index %llu of %s %u, width %llu, is outside its %llu elements",
+                       (unsigned long long)index, p->name, p->array, (unsigned long long)width,
+                       (unsigned long long)p->count);
     return !m->status;
 }
 
 /* One element, inside. The lane is m->lane. */
-static uint64_t get(machine *m, const area *p, uint64_t index, bool atomic) {
+uint64_t interpret_get(machine *m, const area *p, uint64_t index, bool atomic) {
     uint64_t n = p->count * m->lane + index;
     if (p->space == IR_REGISTER) {
         if (!m->written[p->array][n])
-            fail(m, "reads element %llu of %s %u, which is undefined", (unsigned long long)index,
-                 p->name, p->array);
+            interpret_fail(m, "reads element %llu of %s %u, which is undefined",
+                           (unsigned long long)index, p->name, p->array);
         return m->registers[p->array][n];
     }
     shadow *seen = p->space == IR_BUFFER ? m->of_buffers[p->array] : m->of_workgroups[p->array];
     if (seen) {
         if (p->space == IR_WORKGROUP && !seen[index].writer)
-            fail(m, "reads element %llu of %s %u, which is undefined", (unsigned long long)index,
-                 p->name, p->array);
+            interpret_fail(m, "reads element %llu of %s %u, which is undefined",
+                           (unsigned long long)index, p->name, p->array);
         saw_read(m, &seen[index], atomic, p, index);
     }
     if (p->space == IR_WORKGROUP) return m->workgroups[p->array][index];
     return read_bytes((const char *)m->run->buffers[p->array].data + index * p->bytes, p->bytes);
 }
 
-static void put(machine *m, const area *p, uint64_t index, uint64_t bits, bool atomic) {
+void interpret_put(machine *m, const area *p, uint64_t index, uint64_t bits, bool atomic) {
     uint64_t n = p->count * m->lane + index;
     if (p->space == IR_REGISTER) {
         m->written[p->array][n] = true;
@@ -229,68 +162,69 @@ static void put(machine *m, const area *p, uint64_t index, uint64_t bits, bool a
 }
 
 static void run_load(machine *m) {
-    const ir_instruction *i = at(m);
-    area p = area_of(m, (ir_space)i->space, i->array);
+    const ir_instruction *i = interpret_at(m);
+    area p = interpret_area(m, (ir_space)i->space, i->array);
     for (m->lane = 0; m->lane < m->lanes && !m->status; m->lane++) {
         if (!m->mask[m->lane]) continue;
-        uint64_t index = operand(m, 0, m->lane), *to = value(m, m->id, m->lane);
-        if (!inside(m, &p, index, i->width)) return;
-        for (uint32_t w = 0; w < i->width; w++) to[w] = get(m, &p, index + w, false);
+        uint64_t index = interpret_operand(m, 0, m->lane), *to = interpret_value(m, m->id, m->lane);
+        if (!interpret_inside(m, &p, index, i->width)) return;
+        for (uint32_t w = 0; w < i->width; w++) to[w] = interpret_get(m, &p, index + w, false);
     }
 }
 
 static void run_store(machine *m) {
-    const ir_instruction *i = at(m);
-    area p = area_of(m, (ir_space)i->space, i->array);
+    const ir_instruction *i = interpret_at(m);
+    area p = interpret_area(m, (ir_space)i->space, i->array);
     for (m->lane = 0; m->lane < m->lanes && !m->status; m->lane++) {
         if (!m->mask[m->lane]) continue;
-        uint64_t index = operand(m, 0, m->lane), *from = value(m, i->in[1], m->lane);
-        if (!inside(m, &p, index, i->width)) return;
-        for (uint32_t w = 0; w < i->width; w++) put(m, &p, index + w, from[w], false);
+        uint64_t index = interpret_operand(m, 0, m->lane),
+                 *from = interpret_value(m, i->in[1], m->lane);
+        if (!interpret_inside(m, &p, index, i->width)) return;
+        for (uint32_t w = 0; w < i->width; w++) interpret_put(m, &p, index + w, from[w], false);
     }
 }
 
 static void run_atomic(machine *m) {
-    const ir_instruction *i = at(m);
-    area p = area_of(m, (ir_space)i->space, i->array);
+    const ir_instruction *i = interpret_at(m);
+    area p = interpret_area(m, (ir_space)i->space, i->array);
     ir_op op = i->op == IR_ATOMIC_ADD ? IR_ADD : i->op == IR_ATOMIC_MIN ? IR_MIN : IR_MAX;
     for (m->lane = 0; m->lane < m->lanes && !m->status; m->lane++) {
         if (!m->mask[m->lane]) continue;
-        uint64_t index = operand(m, 0, m->lane);
-        if (!inside(m, &p, index, 1)) return;
-        uint64_t in[2] = {get(m, &p, index, true), operand(m, 1, m->lane)};
-        *value(m, m->id, m->lane) = in[0];
-        put(m, &p, index, ir_evaluate(op, (ir_type)i->type, (ir_type)i->type, in), true);
+        uint64_t index = interpret_operand(m, 0, m->lane);
+        if (!interpret_inside(m, &p, index, 1)) return;
+        uint64_t in[2] = {interpret_get(m, &p, index, true), interpret_operand(m, 1, m->lane)};
+        *interpret_value(m, m->id, m->lane) = in[0];
+        interpret_put(m, &p, index, ir_evaluate(op, (ir_type)i->type, (ir_type)i->type, in), true);
     }
 }
 
 static void new_interval(machine *m) {
-    if (++m->interval == 0) fail(m, "more barriers than can be counted");
+    if (++m->interval == 0) interpret_fail(m, "more barriers than can be counted");
 }
 
 static void run_uniform_load(machine *m) {
-    uint64_t index = operand(m, 0, 0);
+    uint64_t index = interpret_operand(m, 0, 0);
     for (m->lane = 1; m->lane < m->lanes; m->lane++)
-        if (operand(m, 0, m->lane) != index) fail(m, "its index differs between lanes");
+        if (interpret_operand(m, 0, m->lane) != index)
+            interpret_fail(m, "its index differs between lanes");
     new_interval(m);
     if (!m->status) run_load(m);
     new_interval(m);
 }
 
-/* ---- arithmetic -------------------------------------------------------------------------------
- */
+/* ---- arithmetic ------------------------------------------------------------------------------ */
 
 static void run_pure(machine *m) {
-    const ir_instruction *i = at(m);
+    const ir_instruction *i = interpret_at(m);
     /* The type that ir_evaluate asks for: of the last operand, which select and fma share with the
      * others. */
     ir_type in_type = (ir_type)m->k->code[i->in[i->n_in - 1]].type;
     uint64_t in[4];
     for (uint32_t lane = 0; lane < m->lanes; lane++) {
         if (!m->mask[lane]) continue;
-        uint64_t *to = value(m, m->id, lane);
+        uint64_t *to = interpret_value(m, m->id, lane);
         for (uint32_t w = 0; w < i->width; w++) {
-            for (uint32_t n = 0; n < i->n_in; n++) in[n] = value(m, i->in[n], lane)[w];
+            for (uint32_t n = 0; n < i->n_in; n++) in[n] = interpret_value(m, i->in[n], lane)[w];
             to[w] = ir_evaluate((ir_op)i->op, (ir_type)i->type, in_type, in);
         }
     }
@@ -310,10 +244,10 @@ static void bitcast(const ir_instruction *from, const ir_instruction *to, const 
 }
 
 static void run_lanes(machine *m, ir_form form) {
-    const ir_instruction *i = at(m), *of = &m->k->code[i->in[0]];
+    const ir_instruction *i = interpret_at(m), *of = &m->k->code[i->in[0]];
     for (uint32_t lane = 0; lane < m->lanes; lane++) {
         if (!m->mask[lane]) continue;
-        uint64_t *to = value(m, m->id, lane), *from = value(m, i->in[0], lane);
+        uint64_t *to = interpret_value(m, m->id, lane), *from = interpret_value(m, i->in[0], lane);
         if (form == IR_FORM_BITCAST) {
             bitcast(of, i, from, to);
             continue;
@@ -322,7 +256,7 @@ static void run_lanes(machine *m, ir_form form) {
             if (form == IR_FORM_SPLAT) to[w] = from[0];
             else if (form == IR_FORM_EXTRACT) to[w] = from[i->imm];
             else if (form == IR_FORM_SWIZZLE) to[w] = from[i->imm >> 4 * w & 15];
-            else to[w] = value(m, i->in[w / of->width], lane)[w % of->width];
+            else to[w] = interpret_value(m, i->in[w / of->width], lane)[w % of->width];
         }
     }
 }
@@ -336,7 +270,7 @@ typedef enum source_op { /* so the switch below is complete, or does not compile
 
 /* const, param and the index kinds: all lanes, whatever the mask. */
 static void run_source(machine *m) {
-    const ir_instruction *i = at(m);
+    const ir_instruction *i = interpret_at(m);
     const uint32_t *side = m->k->workgroup;
     uint32_t axis = (uint32_t)i->imm;
     for (uint32_t lane = 0; lane < m->lanes; lane++) {
@@ -351,215 +285,52 @@ static void run_source(machine *m) {
         case SOURCE_SUBGROUP_LANE: v = lane % m->k->subgroup_size; break;
         case SOURCE_SUBGROUP_SIZE: v = m->k->subgroup_size; break;
         }
-        uint64_t *to = value(m, m->id, lane);
+        uint64_t *to = interpret_value(m, m->id, lane);
         for (uint32_t w = 0; w < i->width; w++) to[w] = v;
     }
 }
 
 static void run_subgroup(machine *m) {
-    const ir_instruction *i = at(m);
+    const ir_instruction *i = interpret_at(m);
     ir_op op = i->op == IR_SUBGROUP_ADD ? IR_ADD : i->op == IR_SUBGROUP_MIN ? IR_MIN : IR_MAX;
     ir_type type = (ir_type)i->type;
     uint32_t size = m->k->subgroup_size;
     for (uint32_t first = 0; first < m->lanes; first += size)
         for (uint32_t w = 0; w < i->width; w++) {
-            uint64_t in[2] = {value(m, i->in[0], first)[w], 0};
+            uint64_t in[2] = {interpret_value(m, i->in[0], first)[w], 0};
             for (uint32_t lane = 1; lane < size; lane++) {
-                in[1] = value(m, i->in[0], first + lane)[w];
+                in[1] = interpret_value(m, i->in[0], first + lane)[w];
                 in[0] = ir_evaluate(op, type, type, in);
             }
             for (uint32_t lane = 0; lane < size; lane++) {
                 uint32_t from =
                     i->op == IR_SUBGROUP_BROADCAST ? (uint32_t)i->imm : lane ^ (uint32_t)i->imm;
-                value(m, m->id, first + lane)[w] = ir_op_of((ir_op)i->op)->form == IR_FORM_LANE
-                                                       ? value(m, i->in[0], first + from)[w]
-                                                       : in[0];
+                interpret_value(m, m->id, first + lane)[w] =
+                    ir_op_of((ir_op)i->op)->form == IR_FORM_LANE
+                        ? interpret_value(m, i->in[0], first + from)[w]
+                        : in[0];
             }
         }
 }
 
-/* ---- fragments --------------------------------------------------------------------------------
- */
-
-static uint32_t rows_of(const ir_fragment_decl *f) {
-    return f->role == IR_ROLE_B ? f->k : f->m;
-}
-
-static uint32_t columns_of(const ir_fragment_decl *f) {
-    return f->role == IR_ROLE_A ? f->k : f->n;
-}
-
-/* The elements at the place that operand n says, in subgroup number s; NULL: failed. */
-static uint64_t *fragment_at(machine *m, uint32_t number, uint32_t n, uint32_t s, bool reads) {
-    const ir_fragment_decl *f = &m->k->fragments[number];
-    uint32_t size = m->k->subgroup_size;
-    uint64_t place = operand(m, n, s * size), elements = rows_of(f) * columns_of(f);
-    for (m->lane = s * size; m->lane < (s + 1) * size; m->lane++)
-        if (operand(m, n, m->lane) != place) fail(m, "its place differs in the subgroup");
-    m->lane = s * size;
-    if (place >= f->count)
-        fail(m, "place %llu is outside the %u of fragment %u", (unsigned long long)place, f->count,
-             number);
-    if (m->status) return NULL;
-    bool *filled = &m->filled[number][s * f->count + place];
-    if (reads && !*filled) fail(m, "reads fragment %u, which is undefined", number);
-    *filled = true;
-    return m->status ? NULL : m->fragments[number] + (s * f->count + place) * elements;
-}
-
-static void fragment_memory(machine *m, uint32_t s) {
-    const ir_instruction *i = at(m);
-    bool stores = i->op == IR_FRAGMENT_STORE, transposed = i->imm >> 16;
-    uint32_t number = i->imm & 0xffff, size = m->k->subgroup_size;
-    const ir_fragment_decl *f = &m->k->fragments[number];
-    uint64_t *elements = fragment_at(m, number, 0, s, stores);
-    area p = area_of(m, (ir_space)i->space, i->array);
-    uint64_t index = operand(m, 1, s * size), stride = operand(m, 2, s * size);
-    for (uint32_t lane = s * size; lane < (s + 1) * size; lane++)
-        if (operand(m, 1, lane) != index || operand(m, 2, lane) != stride)
-            fail(m, "its index or stride differs in the subgroup");
-    if (m->status) return;
-    for (uint32_t r = 0; r < rows_of(f); r++)
-        for (uint32_t c = 0; c < columns_of(f); c++) {
-            uint64_t where = index + (transposed ? c * stride + r : r * stride + c);
-            uint64_t *element = elements + r * columns_of(f) + c;
-            if (m->status || !inside(m, &p, where, 1)) return;
-            if (stores) put(m, &p, where, *element, false);
-            else *element = get(m, &p, where, false);
-        }
-}
-
-/* One sum of products: floats in double, rounded once; integers wrap. */
-static uint64_t product(const ir_fragment_decl *const f[3], const uint64_t *a, const uint64_t *b,
-                        uint64_t sum) {
-    double total = 0;
-    for (uint32_t k = 0; k < f[0]->k; k++)
-        total += ir_to_double(f[1]->type, a[k]) * ir_to_double(f[2]->type, b[(size_t)k * f[0]->n]);
-    if (ir_type_in(f[0]->type, IR_FLOATS))
-        return ir_from_double(f[0]->type, total + ir_to_double(f[0]->type, sum));
-    /* at most 256 products of bytes: exact in double */
-    uint64_t in[2] = {sum, ir_from_double(f[0]->type, total)};
-    return ir_evaluate(IR_ADD, f[0]->type, f[0]->type, in);
-}
-
-static void fragment_mma(machine *m, uint32_t s) {
-    const ir_fragment_decl *f[3];
-    uint64_t *elements[3];
-    for (uint32_t n = 0; n < 3; n++) {
-        uint32_t number = at(m)->imm >> 16 * n & 0xffff;
-        f[n] = &m->k->fragments[number];
-        elements[n] = fragment_at(m, number, n, s, true);
-    }
-    if (m->status) return;
-    for (uint32_t r = 0; r < f[0]->m; r++)
-        for (uint32_t c = 0; c < f[0]->n; c++) {
-            uint64_t *sum = elements[0] + (size_t)r * f[0]->n + c;
-            *sum = product(f, elements[1] + (size_t)r * f[0]->k, elements[2] + c, *sum);
-        }
-}
-
-/* Every place at once, of factors in workgroup memory; it is done when it begins. */
-static void fragment_multiply(machine *m, uint32_t s) {
-    const ir_instruction *i = at(m);
-    const uint32_t number = i->imm & 0xffff, size = m->k->subgroup_size,
-                   depth = (uint32_t)(i->imm >> 24) * 16;
-    const ir_fragment_decl *f = &m->k->fragments[number];
-    const ir_type type = m->k->workgroups[i->array].type;
-    area p = area_of(m, IR_WORKGROUP, i->array);
-    for (m->lane = s / 4 * 4 * size; m->lane < (s + 1) * size; m->lane++)
-        if (operand(m, 0, m->lane) != operand(m, 0, s * size) ||
-            operand(m, 1, m->lane) != operand(m, 1, s * size))
-            fail(m, "an index differs in four subgroups");
-    m->lane = s * size;
-    for (uint32_t e = 0; e < f->count * f->m * f->n && !m->status; e++) {
-        const uint32_t j = e / (f->m * f->n), row = s % 4 * 16 + e / f->n % f->m,
-                       column = j * f->n + e % f->n;
-        double total = 0;
-        if (!m->filled[number][s * f->count + j])
-            fail(m, "reads fragment %u, which is undefined", number);
-        for (uint32_t k = 0; k < depth; k++) {
-            double product = 1;
-            for (uint32_t x = 0; x < 2; x++) {
-                const uint32_t line = x ? column : row;
-                const uint64_t where =
-                    operand(m, x, m->lane) + (i->imm >> (16 + x) & 1
-                                                  ? line / 64 * 64 * depth + 64 * k + line % 64
-                                                  : 64 * line + k);
-                if (m->status || !inside(m, &p, where, 1)) return;
-                product *= ir_to_double(type, get(m, &p, where, false));
-            }
-            total += product;
-        }
-        uint64_t *sum = m->fragments[number] + (uint64_t)s * f->count * f->m * f->n + e;
-        *sum = ir_from_double(f->type, total + ir_to_double(f->type, *sum));
-    }
-}
-
-/* A lane's own pair: get, set. */
-static void fragment_pair(machine *m, bool sets) {
-    const ir_instruction *i = at(m);
-    const uint32_t number = i->imm & 0xffff, pair = (uint32_t)(i->imm >> 16);
-    const ir_fragment_decl *f = &m->k->fragments[number];
-    for (uint32_t lane = 0; lane < m->lanes && !m->status; lane++) {
-        if (!m->mask[lane]) continue;
-        const uint64_t place = operand(m, 0, lane);
-        m->lane = lane;
-        if (place >= f->count) {
-            fail(m, "place %llu is outside the %u of fragment %u", (unsigned long long)place,
-                 f->count, number);
-            return;
-        }
-        const uint64_t matrix = lane / 32 * f->count + place;
-        uint64_t *elements = m->fragments[number] + matrix * rows_of(f) * columns_of(f) +
-                             (lane % 32 / 4 + 8 * (pair & 1)) * columns_of(f) + lane % 4 * 2 +
-                             pair / 2 * 8;
-        if (!sets && !m->filled[number][matrix])
-            fail(m, "reads fragment %u, which is undefined", number);
-        if (sets) m->filled[number][matrix] = true;
-        for (uint32_t w = 0; w < 2; w++)
-            if (sets) elements[w] = value(m, i->in[1], lane)[w];
-            else value(m, m->id, lane)[w] = elements[w];
-    }
-}
-
-static void run_fragment(machine *m) {
-    const ir_instruction *i = at(m);
-    uint32_t size = m->k->subgroup_size;
-    for (uint32_t s = 0; s < m->lanes / size && !m->status; s++) {
-        if (i->op == IR_FRAGMENT_MMA) {
-            fragment_mma(m, s);
-        } else if (i->op == IR_FRAGMENT_MULTIPLY) {
-            fragment_multiply(m, s);
-        } else if (i->op == IR_FRAGMENT_FILL) {
-            const ir_fragment_decl *f = &m->k->fragments[i->array];
-            uint64_t *elements = fragment_at(m, i->array, 0, s, false);
-            uint64_t bits = operand(m, 1, s * size);
-            for (uint32_t lane = s * size; lane < (s + 1) * size; lane++)
-                if (operand(m, 1, lane) != bits) fail(m, "its value differs in the subgroup");
-            for (uint32_t n = 0; elements && n < rows_of(f) * columns_of(f); n++)
-                elements[n] = bits;
-        } else {
-            fragment_memory(m, s);
-        }
-    }
-}
-
-/* ---- asynchronous copies ----------------------------------------------------------------------
- */
+/* ---- asynchronous copies --------------------------------------------------------------------- */
 
 /* What is copied arrives when it is waited for, not a moment sooner. */
 static void finish_copy(machine *m, const copy *c) {
     const ir_instruction *i = &m->k->code[c->id];
-    area to = area_of(m, IR_WORKGROUP, i->array), from = area_of(m, IR_BUFFER, i->imm & 0xffff);
+    area to = interpret_area(m, IR_WORKGROUP, i->array),
+         from = interpret_area(m, IR_BUFFER, i->imm & 0xffff);
     uint64_t n = (i->imm >> 16) / to.bytes;
     m->lane = c->lane;
     for (uint64_t w = 0; w < n; w++)
-        put(m, &to, c->to + w, c->valid ? get(m, &from, c->from + w, false) : 0, false);
+        interpret_put(m, &to, c->to + w, c->valid ? interpret_get(m, &from, c->from + w, false) : 0,
+                      false);
 }
 
 static void run_copy(machine *m) {
-    const ir_instruction *i = at(m);
-    area to = area_of(m, IR_WORKGROUP, i->array), from = area_of(m, IR_BUFFER, i->imm & 0xffff);
+    const ir_instruction *i = interpret_at(m);
+    area to = interpret_area(m, IR_WORKGROUP, i->array),
+         from = interpret_area(m, IR_BUFFER, i->imm & 0xffff);
     uint64_t n = (i->imm >> 16) / to.bytes;
     shadow *seen = m->of_workgroups[i->array];
     for (m->lane = 0; m->lane < m->lanes && !m->status; m->lane++) {
@@ -567,10 +338,12 @@ static void run_copy(machine *m) {
         copy c = {m->lane,
                   m->committed[m->lane],
                   m->id,
-                  operand(m, 0, m->lane),
-                  operand(m, 1, m->lane),
-                  i->n_in == 2 || operand(m, 2, m->lane)};
-        if (!inside(m, &to, c.to, n) || (c.valid && !inside(m, &from, c.from, n))) return;
+                  interpret_operand(m, 0, m->lane),
+                  interpret_operand(m, 1, m->lane),
+                  i->n_in == 2 || interpret_operand(m, 2, m->lane)};
+        if (!interpret_inside(m, &to, c.to, n) ||
+            (c.valid && !interpret_inside(m, &from, c.from, n)))
+            return;
         for (uint64_t w = 0; seen && w < n; w++) {
             bool defined = seen[c.to + w].writer;
             saw_write(m, &seen[c.to + w], false, &to, c.to + w);
@@ -588,14 +361,14 @@ static void run_copy_wait(machine *m) {
     size_t left = 0;
     for (size_t n = 0; n < m->copies.count; n++) {
         copy c = m->copies.data[n];
-        if (m->mask[c.lane] && c.group + at(m)->imm < m->committed[c.lane]) finish_copy(m, &c);
+        if (m->mask[c.lane] && c.group + interpret_at(m)->imm < m->committed[c.lane])
+            finish_copy(m, &c);
         else m->copies.data[left++] = c;
     }
     m->copies.count = left;
 }
 
-/* ---- control ----------------------------------------------------------------------------------
- */
+/* ---- control --------------------------------------------------------------------------------- */
 
 static void count_active(machine *m) {
     m->n_active = 0;
@@ -616,15 +389,16 @@ static ir_id enter(machine *m, bool loop) {
     for (m->lane = 0; m->lane < m->lanes; m->lane++) {
         if (!m->mask[m->lane]) continue;
         if (!loop) {
-            m->mask[m->lane] = operand(m, 0, m->lane) != 0;
+            m->mask[m->lane] = interpret_operand(m, 0, m->lane) != 0;
             continue;
         }
-        uint64_t from = operand(m, 0, m->lane);
-        *value(m, m->id, m->lane) = from;
-        m->mask[m->lane] = from < operand(m, 1, m->lane);
-        if (m->mask[m->lane] && !operand(m, 2, m->lane)) fail(m, "its step is 0");
-        if (operand(m, 1, m->lane) + operand(m, 2, m->lane) > UINT32_MAX)
-            fail(m, "its end and step pass 2^32");
+        uint64_t from = interpret_operand(m, 0, m->lane);
+        *interpret_value(m, m->id, m->lane) = from;
+        m->mask[m->lane] = from < interpret_operand(m, 1, m->lane);
+        if (m->mask[m->lane] && !interpret_operand(m, 2, m->lane))
+            interpret_fail(m, "its step is 0");
+        if (interpret_operand(m, 1, m->lane) + interpret_operand(m, 2, m->lane) > UINT32_MAX)
+            interpret_fail(m, "its end and step pass 2^32");
     }
     count_active(m);
     return m->n_active ? m->id + 1 : m->next[m->id];
@@ -634,7 +408,7 @@ static ir_id run_else(machine *m) {
     const frame *f = &m->frames[m->depth - 1];
     ir_id condition = m->k->code[f->opener].in[0];
     for (uint32_t lane = 0; lane < m->lanes; lane++)
-        m->mask[lane] = f->outer[lane] && !*value(m, condition, lane);
+        m->mask[lane] = f->outer[lane] && !*interpret_value(m, condition, lane);
     count_active(m);
     return m->n_active ? m->id + 1 : m->next[m->id];
 }
@@ -645,9 +419,9 @@ static ir_id run_end(machine *m) {
     if (o->op == IR_LOOP) {
         for (uint32_t lane = 0; lane < m->lanes; lane++) {
             if (!m->mask[lane]) continue;
-            uint64_t *index = value(m, opener, lane);
-            *index += *value(m, o->in[2], lane);
-            m->mask[lane] = *index < *value(m, o->in[1], lane);
+            uint64_t *index = interpret_value(m, opener, lane);
+            *index += *interpret_value(m, o->in[2], lane);
+            m->mask[lane] = *index < *interpret_value(m, o->in[1], lane);
         }
         count_active(m);
         if (m->n_active) return opener + 1;
@@ -686,12 +460,12 @@ static void run_plain(machine *m, const ir_op_info *info) {
     case IR_FORM_FRAGMENT_LOAD:
     case IR_FORM_FRAGMENT_STORE:
     case IR_FORM_FRAGMENT_MULTIPLY:
-    case IR_FORM_FRAGMENT_MMA: run_fragment(m); break;
+    case IR_FORM_FRAGMENT_MMA:
     case IR_FORM_FRAGMENT_GET:
-    case IR_FORM_FRAGMENT_SET: fragment_pair(m, info->form == IR_FORM_FRAGMENT_SET); break;
+    case IR_FORM_FRAGMENT_SET: interpret_fragment(m); break;
     case IR_FORM_COPY_ASYNC: run_copy(m); break;
     case IR_FORM_COUNT:
-        if (at(m)->op == IR_COPY_WAIT) run_copy_wait(m);
+        if (interpret_at(m)->op == IR_COPY_WAIT) run_copy_wait(m);
         break;
     case IR_FORM_BARE:
         if (info->flags & IR_BARS) new_interval(m);
@@ -704,7 +478,7 @@ static void run_plain(machine *m, const ir_op_info *info) {
 }
 
 static ir_id run_one(machine *m) {
-    const ir_op_info *info = ir_op_of((ir_op)at(m)->op);
+    const ir_op_info *info = ir_op_of((ir_op)interpret_at(m)->op);
     m->lane = 0;
     m->steps += m->n_active;
     if (m->run->limit && m->steps > m->run->limit)
@@ -712,17 +486,17 @@ static ir_id run_one(machine *m) {
                                  "kernel %s takes more than %llu steps of the interpreter",
                                  m->k->name, (unsigned long long)m->run->limit);
     if (info->flags & IR_TOGETHER && m->n_active != m->lanes)
-        fail(m, "not all lanes of the workgroup are here");
+        interpret_fail(m, "not all lanes of the workgroup are here");
     if (m->status) return m->id;
-    if (at(m)->op == IR_LOOP || at(m)->op == IR_IF) return enter(m, at(m)->op == IR_LOOP);
-    if (at(m)->op == IR_ELSE) return run_else(m);
-    if (at(m)->op == IR_END) return run_end(m);
+    if (interpret_at(m)->op == IR_LOOP || interpret_at(m)->op == IR_IF)
+        return enter(m, interpret_at(m)->op == IR_LOOP);
+    if (interpret_at(m)->op == IR_ELSE) return run_else(m);
+    if (interpret_at(m)->op == IR_END) return run_end(m);
     run_plain(m, info);
     return m->id + 1;
 }
 
-/* ---- the dispatch -----------------------------------------------------------------------------
- */
+/* ---- the dispatch ---------------------------------------------------------------------------- */
 
 static void run_group(machine *m) {
     const ir_kernel *k = m->k;
@@ -767,7 +541,8 @@ static void take_arrays(machine *m) {
     for (uint32_t n = 0; n < k->n_fragment && !m->status; n++) {
         const ir_fragment_decl *f = &k->fragments[n];
         uint64_t count = (uint64_t)m->lanes / k->subgroup_size * f->count;
-        m->fragments[n] = take(m, count * rows_of(f) * columns_of(f), sizeof(uint64_t));
+        m->fragments[n] =
+            take(m, count * interpret_rows(f) * interpret_columns(f), sizeof(uint64_t));
         m->filled[n] = take(m, count, sizeof(bool));
     }
     for (uint32_t n = 0; n < k->n_buffer && !m->status; n++)

@@ -1,11 +1,11 @@
 /* attention_back_matrix.c - the backward pass of attention on matrix units, where a plan may be
  * fast (tile/attention_back.h).
  *
- * As in attention_matrix.c a subgroup has 16 or 32 owned lines, and what it makes of a tile of others
- * stays in fragments: products become weights where they are, and these are the left side of the
- * product with the others. Products of queries and keys are of halves; gradients, whose size nobody
- * knows, are BF16 unless keys are halves in memory. Where heads are long, workgroups share the
- * columns of the sums. */
+ * As in attention_matrix.c a subgroup has 16 or 32 owned lines, and what it makes of a tile of
+ * others stays in fragments: products become weights where they are, and these are the left side
+ * of the product with the others. Products of queries and keys are of halves; gradients, whose
+ * size nobody knows, are BF16 unless keys are halves in memory. Where heads are long, workgroups
+ * share the columns of the sums. */
 #include "tile/attention_back.h"
 #include "base/build.h"
 
@@ -114,8 +114,9 @@ typedef struct matrix {
     const back_task *t;
     form f;
     back_bound x;
-    /* of the workgroup, [own or other, line]: pairs of lines, and the twin; f32 [warps, other, 4]: of
-     * rows that are the others, a tile a subgroup: sum in exponents of 2, delta, first and last key */
+    /* of the workgroup, [own or other, line]: pairs of lines, and the twin; f32 [warps, other, 4]:
+     * of rows that are the others, a tile a subgroup: sum in exponents of 2, delta, first and last
+     * key */
     ir_memory own[2], other[2], twin, stats;
     ir_memory uniform;              /* of the workgroup, u32 [4 or warps]: what loops go by */
     ir_memory most, total, delta;   /* registers [2 each], of BACK_SUMS */

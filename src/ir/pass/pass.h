@@ -112,7 +112,8 @@ typedef struct ir_schedule_dim {
     uint8_t lane;  /* 1 + axis; 0: the lanes do not */
     bool split;
     bool ahead; /* stage: the next tile is loaded to registers while this one is used */
-    /* reduce or parallel: this many turns are a vector (4, 8, 16), where one lane is all. 0: none */
+    /* reduce or parallel: this many turns are a vector (4, 8, 16), where one lane is all. 0: none
+     */
     uint8_t wide;
     uint16_t lanes, block, unroll, stage; /* 0 as 1 (stage: none) */
 } ir_schedule_dim;
