@@ -17,9 +17,17 @@ typedef enum layout {
 
 /* Of each input; those behind the last letter may be any. */
 static const char *const layouts[OP_COUNT] = {
-    [OP_GATHER_ROWS] = "n", [OP_TOPK] = "r",  [OP_SAMPLE] = "rr",   [OP_LINEAR] = "ed",
-    [OP_LINEAR_ID] = "rdr", [OP_ROPE] = "rr", [OP_KV_WRITE] = ".r", [OP_ATTENTION] = "rdd",
-    [OP_SET_ROWS] = ".n",   [OP_SORT] = "d",  [OP_ATTENTION_SUMS] = "rrr..r",
+    [OP_GATHER_ROWS] = "n",
+    [OP_TOPK] = "r",
+    [OP_SAMPLE] = "rr",
+    [OP_LINEAR] = "ed",
+    [OP_LINEAR_ID] = "rdr",
+    [OP_ROPE] = "rr",
+    [OP_KV_WRITE] = ".r",
+    [OP_ATTENTION] = "rdd",
+    [OP_SET_ROWS] = ".n",
+    [OP_SORT] = "d",
+    [OP_ATTENTION_SUMS] = "rrr..r",
     [OP_ATTENTION_BACK] = "rrrrd",
 };
 
