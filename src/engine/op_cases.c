@@ -59,7 +59,7 @@ static graph_value sent(op_maker *m, const char *name, base_type type, uint32_t 
     graph_dim d[OP_SHAPE_MAX] = {{0}};
     for (uint32_t i = 0; i < rank; i++) d[i].size = dims[i];
     /* a product's sizes meet those of its other factor */
-    if (m->compared && m->op != OP_CONTRACT) d[0].extent = extent_of(m->g, dims[0]);
+    if (m->compared && m->op != OP_CONTRACT && dims[0] > 1) d[0].extent = extent_of(m->g, dims[0]);
     return graph_input(m->g, name, type, rank, d);
 }
 

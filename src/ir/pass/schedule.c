@@ -308,7 +308,7 @@ void ir_schedule_default(const ir_kernel *k, const device_caps *caps,
     shape s = {.lanes_max = caps->workgroup_invocations ? caps->workgroup_invocations : 256,
                .kernel = k};
     memset(out, 0, sizeof *out);
-    s.host = device_is_compiled(caps);
+    s.host = BUILD_HAS_C_TEXTS && device_is_compiled(caps);
     s.units = caps->compute_units ? caps->compute_units : UNITS_UNKNOWN;
     s.halves = BUILD_HAS_C_TEXTS && caps->fragments && caps->subgroup_size == 32 &&
                multiplies_halves(k, caps, &s.direct);

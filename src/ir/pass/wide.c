@@ -20,6 +20,7 @@
  * Such a loop may hold others, f32 registers of its own, and conditions of its index around stores,
  * which may lie anywhere. Refuses all others, and workgroups of several lanes: a lane is a
  * vector's element there already. */
+#include "base/build.h"
 #include "ir/pass/edit.h"
 
 enum { SUMS_MAX = 16 };
@@ -383,7 +384,7 @@ beryl_status ir_pass_wide(base_arena *arena, const ir_kernel *k, const ir_schedu
     bool asked = false;
     for (uint32_t d = 0; d < IR_DIM_MAX; d++) asked = asked || schedule->dims[d].wide > 1;
     *out = k;
-    if (!asked) return BERYL_OK;
+    if (!asked || !BUILD_HAS_C_TEXTS) return BERYL_OK;
     pass_edit *e = pass_begin(arena, k, schedule);
     wide *w = e ? pass_take(e, 1, sizeof *w) : NULL;
     if (w) {
