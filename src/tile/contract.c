@@ -215,7 +215,6 @@ static bool lies_along(const contraction *c, class_kind kind, const graph_tensor
 static void choose_packed(contraction *c, const lowering *l, const graph_tensor *const *tensors) {
     const uint64_t outer = c->of[CLASS_OUTER].bound, inner = c->of[CLASS_INNER].bound,
                    depth = c->of[CLASS_DEPTH].bound;
-    c->packed = TENSORS, c->tabled = false;
     if (!tile_is_host(l) || c->type != IR_F32 || outer < SIDE_MIN || inner < SIDE_MIN ||
         depth < VECTOR || outer * inner * depth < PACK_FROM ||
         (depth >= DEPTH_MIN && lies_along(c, CLASS_DEPTH, tensors)) ||
@@ -443,10 +442,11 @@ beryl_status tile_contract(lowering *l, const graph_node *node, beryl_error *err
     for (uint32_t i = 0; i < CLASSES; i++)
         if (c->of[i].unfit)
             return lower_refuse(l, node, "axes of one kind with several sizes of a run", error);
-    choose_packed(c, l, tensors);
+    const bool pads = wants_padding(l, c);
+    c->packed = TENSORS;
+    if (!pads) choose_packed(c, l, tensors);
     beryl_status status = is_packed(c) ? pack(c, l, tensors[c->packed], error) : BERYL_OK;
     if (status == BERYL_OK && is_tabled(c)) status = tabulate(c, l, error);
-    const bool pads = wants_padding(l, c);
     const lower_count rows = c->of[CLASS_OUTER].count, columns = c->of[CLASS_INNER].count;
     uint64_t bytes[OUT];
     for (uint32_t t = 0; t < OUT && pads && status == BERYL_OK; t++)
