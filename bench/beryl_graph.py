@@ -5,35 +5,15 @@
   y = g.softmax(g.linear(x, w))      any beryl_graph_NAME(g, ...) that gives a value
   g.output(y); g.compile(); g.run()
 """
-import ctypes, os, re
+import ctypes, os, sys
 from ctypes import c_bool, c_char_p, c_float, c_int, c_size_t, c_uint32, c_uint64, c_void_p
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-PENDING, PLAN = 2, 1
+sys.path.insert(0, os.path.join(HERE, "../tools"))
+from beryl_library import NUMBERS, PENDING, Error, Sdpa, Window, dims, library, u32
 
-
-def enum(text, macro, end):
-    return {name.lower(): i for i, name in enumerate(re.findall(r"X\((\w+)\)", text[text.index(macro):text.index(end)]))}
-
-
-def header():
-    """The public header, where this file lies in the tree or beside a copy of it."""
-    for folder in (os.path.join(HERE, "../include"), HERE):
-        path = os.path.join(folder, "beryl_graph.h")
-        if os.path.exists(path): return open(path).read()
-    raise SystemExit("beryl_graph.h is missing")
-
-
-TYPES = enum(header(), "BERYL_TYPE_LIST(X)", "typedef enum beryl_type")
+PLAN = 1
 OPTIMISERS = {"sgd": 0, "adam": 1, "adamw": 2}
-
-
-class Dim(ctypes.Structure):
-    _fields_ = [("size", c_uint32), ("extent", c_uint32)]
-
-
-class Error(ctypes.Structure):
-    _fields_ = [("code", c_int), ("at", c_uint64), ("message", ctypes.c_char * 480)]
 
 
 class Options(ctypes.Structure):  # beryl_graph_options
@@ -46,39 +26,16 @@ class Explain(ctypes.Structure):  # beryl_explain_options
                 ("precision", c_int)]
 
 
-class Window(ctypes.Structure):
-    _fields_ = [(name, c_uint32) for name in ("size", "stride", "dilation", "pad_before", "pad_after")]
-
-
-class Sdpa(ctypes.Structure):
-    _fields_ = [("scale", c_float), ("cap", c_float), ("causal", c_bool), ("window", c_uint32), ("first", ctypes.c_int32)]
-
-
 class Optimiser(ctypes.Structure):
     _fields_ = [("kind", c_int), ("momentum", c_float), ("weight_decay", c_float), ("nesterov", c_bool), ("beta1", c_float),
                 ("beta2", c_float), ("eps", c_float), ("when", c_uint32)]
-
-
-def u32(*values):
-    return (c_uint32 * len(values))(*values)
-
-
-def dims(*sizes):
-    return (Dim * max(len(sizes), 1))(*[Dim(n, 0) for n in sizes])
-
-
-def library(path=None):
-    b = ctypes.CDLL(path or os.environ.get("BERYL_LIBRARY") or os.path.join(HERE, "../build/lib/libberyl.so"))
-    for name in ("set", "read", "state_set", "state_get"):
-        getattr(b, "beryl_graph_" + name).argtypes = [c_void_p, c_uint32, c_void_p, c_size_t, c_void_p]
-    return b
 
 
 class Graph:
     lib = None
 
     def __init__(self, device=None):
-        if not Graph.lib: Graph.lib = library()
+        if not Graph.lib: Graph.lib = library(os.environ.get("BERYL_LIBRARY") or os.path.join(HERE, "../build/lib/libberyl.so"))
         self.g, self.error = c_void_p(), Error()
         options = Options(size=ctypes.sizeof(Options), device=device.encode()) if device else None
         self.check(self.lib.beryl_graph_open(options and ctypes.byref(options), ctypes.byref(self.g), ctypes.byref(self.error)))
@@ -95,10 +52,10 @@ class Graph:
         return lambda *arguments: self.call(name, *arguments)
 
     def input(self, kind, *sizes):
-        return self.call("input", b"x", TYPES[kind], len(sizes), dims(*sizes))
+        return self.call("input", b"x", NUMBERS[kind], len(sizes), dims(*sizes))
 
     def state(self, *sizes, kind="f32", name=b"s"):
-        return self.call("state", name, TYPES[kind], len(sizes), u32(*sizes))
+        return self.call("state", name, NUMBERS[kind], len(sizes), u32(*sizes))
 
     def reshape(self, x, *sizes):
         return self.call("reshape", x, len(sizes), dims(*sizes))
@@ -107,7 +64,7 @@ class Graph:
         return self.call("permute", x, len(axes), u32(*axes))
 
     def cast(self, x, kind):
-        return self.call("cast", x, TYPES[kind], c_bool(False))
+        return self.call("cast", x, NUMBERS[kind], c_bool(False))
 
     def sum(self, x, *axes):
         return self.call("sum", x, u32(*axes) if axes else None, len(axes), c_bool(False))

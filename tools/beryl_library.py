@@ -4,8 +4,9 @@ import ctypes, os, re
 import torch
 
 header = open(os.path.join(os.path.dirname(os.path.abspath(__file__)), "../include/beryl_graph.h")).read()
-numbers = re.findall(r"X\((\w+)\)", header[header.index("BERYL_TYPE_LIST(X)"):header.index("typedef enum beryl_type")])
-TYPES = {kind: (numbers.index(kind.upper()), dtype) for kind, dtype in
+types = re.findall(r"X\((\w+)\)", header[header.index("BERYL_TYPE_LIST(X)"):header.index("typedef enum beryl_type")])
+NUMBERS = {name.lower(): number for number, name in enumerate(types)}
+TYPES = {kind: (NUMBERS[kind], dtype) for kind, dtype in
          dict(f32=torch.float32, f16=torch.float16, bf16=torch.bfloat16, i32=torch.int32, i8=torch.int8, u8=torch.uint8,
               bool=torch.bool).items()}
 NUMBER = {dtype: number for number, dtype in TYPES.values()}
@@ -38,7 +39,7 @@ def library(path):
     for name in re.findall(r"BERYL_API beryl_value beryl_graph_(\w+)\(", header):
         getattr(b, "beryl_graph_" + name).restype = ctypes.c_uint32
     b.beryl_graph_place.restype = ctypes.c_bool
-    for name in ("set", "read"):
+    for name in ("set", "read", "state_set", "state_get"):
         getattr(b, "beryl_graph_" + name).argtypes = [ctypes.c_void_p, ctypes.c_uint32, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_void_p]
     return b
 
