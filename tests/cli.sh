@@ -634,7 +634,7 @@ code 0 && like "$out" 'small.onnx \| [a-z]+ \| fast \| 3 \|' && run bench "$onnx
 
 name=cli/onnx-explain
 run explain "$onnx/small.onnx" --extent n=7 --device dummy
-code 0 && like "$out" "F32\[7, 2, 2\]'y'" && run explain "$onnx/small.onnx" --extent n=7 --device dummy --stage plan && code 0 &&
+code 0 && like "$out" "F32\[7, 4\]'y'" && run explain "$onnx/small.onnx" --extent n=7 --device dummy --stage plan && code 0 &&
     like "$out" 'dispatches' && run explain "$onnx/small.onnx" --extent n=7 --device dummy --stage code --op 0 && code 0 && like "$out" 'WGSL:' && ok
 
 failing onnx-operator-that-is-not-there "ONNX node 'pick' \(Unique\)" eval "$onnx/refused.onnx" --device "$device"
