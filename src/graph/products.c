@@ -24,8 +24,9 @@ static bool has_own_axis(const graph_tensor *t, const graph_tensor *other, uint3
                    other_from = rank - other->rank;
     bool own = false;
     for (uint32_t i = from; i < rank; i++) {
-        const graph_dim *d = &t->dim[i - from], *o = &other->dim[i - other_from];
-        const bool shared = i >= other_from && (o->size != 1 || o->extent);
+        const graph_dim *d = &t->dim[i - from],
+                        *o = i >= other_from ? &other->dim[i - other_from] : NULL;
+        const bool shared = o && (o->size != 1 || o->extent);
         own |= !(axes >> i & 1) && !shared && (d->size != 1 || d->extent);
     }
     return own;
