@@ -258,13 +258,19 @@ static void product(const shape *s, uint32_t k, ir_schedule *out) {
     uint32_t m = s->outer[s->n - 2], n = s->outer[s->n - 1];
     const uint32_t wide = vector_dim(s, m, n, k);
     if (wide < IR_DIM_MAX) { /* vectors, tiles that stay in the caches */
-        const uint16_t many = s->extents[wide == m ? n : m] >= 32 ? 6 : 4;
-        out->dims[m] = (ir_schedule_dim){.group = 2, .lanes = 8, .block = wide == m ? 4 : many};
+        /* rows of sums beside each vector: fewer vectors want more, to hide their latency */
+        const uint64_t n_vector = wide == k ? 4 : s->extents[wide] / VECTOR;
+        const uint16_t vectors = n_vector < 4 ? (uint16_t)n_vector : 4,
+                       rows = s->extents[wide == m ? n : m] < 32 ? 4
+                              : vectors < 2                      ? 12
+                                                                 : 6;
+        out->dims[m] =
+            (ir_schedule_dim){.group = 2, .lanes = 8, .block = wide == m ? vectors : rows};
         out->dims[n] = (ir_schedule_dim){.group = 1,
                                          .lanes = wide == n   ? 1
                                                   : wide == m ? 8
                                                               : 16,
-                                         .block = wide == m ? many : 4};
+                                         .block = wide == m ? rows : vectors};
         out->dims[wide].wide = VECTOR;
         if (s->n > 2) out->dims[s->outer[s->n - 3]].group = 3;
         return;
