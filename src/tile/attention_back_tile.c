@@ -283,24 +283,14 @@ static void stage_lines(tile *t, ir_id base) {
 
 /* ---- work ------------------------------------------------------------------------------------ */
 
-/* n numbers in the widest loads. */
-static void load_some(tile *t, ir_memory from, ir_id at, uint32_t n, ir_id *out) {
-    ir_builder *b = t->k.b;
-    const uint32_t wide = n % 4 == 0 ? 4 : n;
-    for (uint32_t i = 0; i < n; i += wide) {
-        ir_id x = ir_load(b, from, tile_add(&t->k, at, i), wide);
-        for (uint32_t j = 0; j < wide; j++) out[i + j] = wide == 1 ? x : ir_extract(b, x, j);
-    }
-}
-
 static void add_product(tile *t, ir_memory to, ir_id e) {
     tile_kernel *k = &t->k;
     ir_builder *b = k->b;
     const form *f = &t->f;
     const uint32_t n = f->each_other;
     ir_id own[EACH_MAX];
-    load_some(t, t->stage, ir_add(b, tile_mul(k, e, f->own), tile_mul(k, t->down, f->each)),
-              f->each, own);
+    tile_load_some(&t->k, t->stage,
+                   ir_add(b, tile_mul(k, e, f->own), tile_mul(k, t->down, f->each)), f->each, own);
     ir_id at = tile_add(k, ir_add(b, tile_mul(k, e, f->other), tile_mul(k, t->across, n)),
                         f->part * f->own);
     ir_id other = ir_load(b, t->stage, at, n);
@@ -375,8 +365,8 @@ static void add_line(tile *t, ir_id base, ir_id line) {
     ir_builder *b = k->b;
     const form *f = &t->f;
     ir_id weights[EACH_MAX];
-    load_some(
-        t, t->weights,
+    tile_load_some(
+        &t->k, t->weights,
         ir_add(b, tile_mul(k, ir_add(b, base, line), f->own + PAD), tile_mul(k, t->down, f->each)),
         f->each, weights);
     for (uint32_t c = 0; c < f->columns; c++) {
@@ -448,7 +438,7 @@ static void join(tile *t, ir_op op, ir_memory x) {
     ir_barrier(b);
     for (uint32_t l = 0; l < f->across; l++) {
         ir_id other[EACH_MAX];
-        load_some(t, t->weights, tile_add(k, own, l * f->own), f->each, other);
+        tile_load_some(&t->k, t->weights, tile_add(k, own, l * f->own), f->each, other);
         for (uint32_t r = 0; r < f->each; r++)
             sum[r] = l ? ir_binary(b, op, sum[r], other[r]) : other[r];
     }

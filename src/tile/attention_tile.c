@@ -244,16 +244,6 @@ static void stage_values(tile *t, ir_id first) {
 
 /* ---- work ------------------------------------------------------------------------------------ */
 
-/* n numbers in the widest loads. */
-static void load_some(tile *t, ir_memory from, ir_id at, uint32_t n, ir_id *out) {
-    ir_builder *b = t->k.b;
-    const uint32_t wide = n % 4 == 0 ? 4 : n;
-    for (uint32_t i = 0; i < n; i += wide) {
-        ir_id x = ir_load(b, from, tile_add(&t->k, at, i), wide);
-        for (uint32_t j = 0; j < wide; j++) out[i + j] = wide == 1 ? x : ir_extract(b, x, j);
-    }
-}
-
 static void add_score(tile *t, ir_id part, ir_id e) {
     tile_kernel *k = &t->k;
     ir_builder *b = k->b;
@@ -261,9 +251,9 @@ static void add_score(tile *t, ir_id part, ir_id e) {
     const uint32_t keys_at = f->resident ? 0 : f->part * f->rows;
     ir_id rows[ROWS_EACH_MAX], own = tile_mul(k, t->down, f->each);
     if (f->resident)
-        load_some(t, t->resident, ir_add(b, tile_mul(k, ir_add(b, part, e), f->rows), own), f->each,
-                  rows);
-    else load_some(t, t->stage, ir_add(b, tile_mul(k, e, f->rows), own), f->each, rows);
+        tile_load_some(&t->k, t->resident, ir_add(b, tile_mul(k, ir_add(b, part, e), f->rows), own),
+                       f->each, rows);
+    else tile_load_some(&t->k, t->stage, ir_add(b, tile_mul(k, e, f->rows), own), f->each, rows);
     ir_id at = tile_add(k, ir_add(b, tile_mul(k, e, f->keys), tile_mul(k, t->across, f->keys_each)),
                         keys_at);
     ir_id keys = ir_load(b, t->stage, at, f->keys_each);
@@ -316,7 +306,7 @@ static void join(tile *t, ir_op op, ir_id *x) {
     ir_barrier(b);
     for (uint32_t l = 0; l < f->across; l++) {
         ir_id other[ROWS_EACH_MAX];
-        load_some(t, t->weights, tile_add(k, own, l * f->rows), f->each, other);
+        tile_load_some(&t->k, t->weights, tile_add(k, own, l * f->rows), f->each, other);
         for (uint32_t r = 0; r < f->each; r++)
             x[r] = l ? ir_binary(b, op, x[r], other[r]) : other[r];
     }
@@ -366,7 +356,7 @@ static void add_value(tile *t, ir_id base, ir_id key) {
     const form *f = &t->f;
     ir_id rows[ROWS_EACH_MAX], at = ir_add(b, tile_mul(k, ir_add(b, base, key), f->rows + PAD),
                                            tile_mul(k, t->down, f->each));
-    load_some(t, t->weights, at, f->each, rows);
+    tile_load_some(&t->k, t->weights, at, f->each, rows);
     for (uint32_t c = 0; c < f->columns; c++) {
         ir_id column = tile_add(k, tile_mul(k, t->across, f->wide), c * f->across * f->wide);
         ir_id value = ir_load(b, t->stage,

@@ -364,6 +364,14 @@ beryl_status tile_end(tile_kernel *k, lower_count count, uint32_t per, beryl_err
 
 /* ---- instructions ---------------------------------------------------------------------------- */
 
+void tile_load_some(tile_kernel *k, ir_memory from, ir_id at, uint32_t n, ir_id *out) {
+    const uint32_t wide = n % 4 == 0 ? 4 : n;
+    for (uint32_t i = 0; i < n; i += wide) {
+        const ir_id x = ir_load(k->b, from, tile_add(k, at, i), wide);
+        for (uint32_t j = 0; j < wide; j++) out[i + j] = wide == 1 ? x : ir_extract(k->b, x, j);
+    }
+}
+
 ir_id tile_group(tile_kernel *k) {
     return ir_fma(k->b, ir_group(k->b, 1), ir_groups(k->b, 0), ir_group(k->b, 0));
 }

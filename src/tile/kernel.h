@@ -97,6 +97,8 @@ ir_memory tile_scratch(tile_kernel *k, const char *name, uint32_t key, uint64_t 
 /* Where times hang on numbers: what a search writes to the buffer bound last. Others are zeros
  * there. */
 void tile_expect(tile_kernel *k, uint32_t first, uint32_t step);
+/* n numbers (1, 2 or a multiple of 4) from `at` on, in the widest loads. */
+void tile_load_some(tile_kernel *k, ir_memory from, ir_id at, uint32_t n, ir_id *out);
 ir_id tile_u32(tile_kernel *k, const char *name, uint32_t value);
 ir_id tile_f32(tile_kernel *k, const char *name, float value);
 /* a constant where there is no extent */

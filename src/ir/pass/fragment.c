@@ -653,6 +653,17 @@ static void by_turns(product *p, ir_id warp_m, ir_id warp_n) {
     plain(e, IR_BARRIER);
 }
 
+/* The loop over tiles, so many of which are under way before it; a turn's own are there. */
+static ir_id open_copied(product *p, uint32_t ahead) {
+    pass_edit *e = p->e;
+    for (uint32_t n = 0; n < ahead; n++)
+        copy_both(p, pass_u32(e, n), pass_u32(e, n * p->depth), 0, 1);
+    const ir_id outer = pass_loop(e, pass_u32(e, 0), bound(p, p->k), pass_u32(e, p->depth), 0);
+    count(p, IR_COPY_WAIT, ahead - 1);
+    plain(e, IR_BARRIER);
+    return outer;
+}
+
 /* The tiles of the next slots - 1 turns are under way while one is multiplied; the copies of the
  * last of them begin a few at a time between its steps, so that they keep nobody from
  * multiplying. A slot is written again only after the barrier that all lanes reach behind its
@@ -660,13 +671,8 @@ static void by_turns(product *p, ir_id warp_m, ir_id warp_n) {
 static void by_copies(product *p, ir_id warp_m, ir_id warp_n) {
     pass_edit *e = p->e;
     uint32_t ahead = p->slots - 1, steps = p->depth / DEPTH;
-    for (uint32_t n = 0; n < ahead; n++)
-        copy_both(p, pass_u32(e, n), pass_u32(e, n * p->depth), 0, 1);
-    ir_id outer = pass_loop(e, pass_u32(e, 0), bound(p, p->k), pass_u32(e, p->depth), 0);
-    ir_id turn = pass_binary(e, IR_DIV, outer, pass_u32(e, p->depth)),
-          slots = pass_u32(e, p->slots);
-    count(p, IR_COPY_WAIT, ahead - 1);
-    plain(e, IR_BARRIER);
+    const ir_id outer = open_copied(p, ahead), slots = pass_u32(e, p->slots),
+                turn = pass_binary(e, IR_DIV, outer, pass_u32(e, p->depth));
     ir_id next = pass_binary(e, IR_MOD, add(e, turn, pass_u32(e, ahead)), slots);
     ir_id then = add(e, outer, pass_u32(e, ahead * p->depth)),
           slot = pass_binary(e, IR_MOD, turn, slots);
@@ -684,13 +690,8 @@ static void by_copies(product *p, ir_id warp_m, ir_id warp_n) {
 static void by_direct(product *p, ir_id warp) {
     pass_edit *e = p->e;
     uint32_t ahead = p->slots - 2;
-    for (uint32_t n = 0; n < ahead; n++)
-        copy_both(p, pass_u32(e, n), pass_u32(e, n * p->depth), 0, 1);
-    ir_id outer = pass_loop(e, pass_u32(e, 0), bound(p, p->k), pass_u32(e, p->depth), 0);
-    ir_id turn = pass_binary(e, IR_DIV, outer, pass_u32(e, p->depth)),
-          slots = pass_u32(e, p->slots);
-    count(p, IR_COPY_WAIT, ahead - 1);
-    plain(e, IR_BARRIER);
+    const ir_id outer = open_copied(p, ahead), slots = pass_u32(e, p->slots),
+                turn = pass_binary(e, IR_DIV, outer, pass_u32(e, p->depth));
     multiply_direct(p, warp, pass_binary(e, IR_MOD, turn, slots));
     copy_both(p, pass_binary(e, IR_MOD, add(e, turn, pass_u32(e, ahead)), slots),
               add(e, outer, pass_u32(e, ahead * p->depth)), 0, 1);
