@@ -112,7 +112,7 @@ export class HttpFile implements Validator {
         const next = { end, there: new Promise<void>((resolve) => { left = resolve; }) };
         if (end > last) this.#coming.set(last, next);
         try {
-            if (before && "there" in before) await orAborted(before.there, signal);
+            if (before && "there" in before) await before.there; // which ends with the signal too
             await this.#stubborn(signal, () => got, async () => {
                 const answer = this.#take(offset + got) ?? answerOf(await this.#range(offset + got, end, signal), offset + got, end);
                 for await (const piece of this.#body(answer, signal, () => to.length - got)) {
@@ -171,6 +171,7 @@ export class HttpFile implements Validator {
     }
 
     async #fetch(method: string, headers: Record<string, string>, signal?: AbortSignal): Promise<Response> {
+        throwIfAborted(signal);
         const { request, fetch: own, retry } = this.#options;
         const stalled = new AbortController();
         const timer = setTimeout(() => stalled.abort(), retry?.stall ?? 30_000);
@@ -184,9 +185,9 @@ export class HttpFile implements Validator {
                 credentials: request?.credentials ?? "same-origin",
                 cache: "no-store", // the copy in the origin's file system is the only one wanted
                 signal: stalled.signal,
-            }), signal);
+            }), stalled.signal);
         } catch (thrown) {
-            if (thrown instanceof BerylError) throw thrown;
+            throwIfAborted(signal);
             if (stalled.signal.aborted) throw new Broken("the server does not answer");
             if (this.head.length === 0 && await this.#isHidden() && this.#hiddenBefore++) throw this.#hidden();
             throw new Broken((thrown as Error).message);
