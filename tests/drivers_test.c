@@ -732,6 +732,42 @@ static void case_kernel_fails(test *t, rig *r, const backend *on, const stand_in
     rig_close(t, &other);
 }
 
+/* A context, or a device, that the thread had before stays its own. */
+static void case_own_stays(test *t, rig *r, const backend *on, const stand_in *s) {
+    (void)r;
+    void *library = dlopen(s->of->library, RTLD_NOW | RTLD_LOCAL);
+    int (*make)(void **, unsigned, int) = NULL, (*get)(void **) = NULL, (*drop)(void *) = NULL;
+    int (*set_id)(int) = NULL, (*get_id)(int *) = NULL;
+    struct {
+        const char *name;
+        void *to;
+    } wanted[] = {{"cuCtxCreate_v2", &make},
+                  {"cuCtxGetCurrent", &get},
+                  {"cuCtxDestroy_v2", &drop},
+                  {"hipSetDevice", &set_id},
+                  {"hipGetDevice", &get_id}};
+    for (size_t i = 0; library && i < sizeof wanted / sizeof *wanted; i++) {
+        void *address = dlsym(library, wanted[i].name);
+        memcpy(wanted[i].to, &address, sizeof address);
+    }
+    CHECK(t, make && get && drop && set_id && get_id);
+    if (!make || !get || !drop || !set_id || !get_id) return;
+    const bool hip = on->language == DEVICE_HIP_C;
+    void *own = NULL, *now = NULL;
+    int id = 0;
+    CHECK_INT(t, hip ? set_id(1) : make(&own, 0, 0), 0);
+    rig other;
+    if (!rig_open(t, &other, on->name)) return;
+    case_numbers(t, &other, on);
+    CHECK_INT(t, hip ? get_id(&id) : get(&now), 0);
+    CHECK(t, hip ? id == 1 : now == own);
+    rig_close(t, &other);
+    CHECK_INT(t, hip ? get_id(&id) : get(&now), 0);
+    CHECK(t, hip ? id == 1 : now == own);
+    CHECK_INT(t, hip ? set_id(0) : drop(own), 0);
+    dlclose(library);
+}
+
 static void case_memory_full(test *t, rig *r, const backend *on, const stand_in *s) {
     (void)s;
     device_buffer buffers[16] = {{0}};
@@ -900,7 +936,9 @@ static void case_every_call(test *t, rig *r, const backend *on, const stand_in *
         bool through = false;
         /* real compilers take a while */
         const uint32_t step = on->language == DEVICE_OPENCL_C ? 2 : 1;
-        for (uint32_t n = (uint32_t)i; n < 400 && !through; n += step + n / 40) {
+        /* waiting asks again and again, the longer the busier the machine is */
+        for (uint32_t n = (uint32_t)i; n < 1 << 20 && !through;
+             n += step + n / (n < 200 ? 40 : 8)) {
             s->fail(s->of->prefix, n, 1, s->of->codes[i]);
             beryl_status status = everything(&heap, on);
             s->fail(NULL, 0, 0, 0);
@@ -988,6 +1026,7 @@ static const struct special {
 } specials[] = {
     {"lost-device-is-a-status", case_lost, OF_ALL},
     {"kernel-that-fails-loses-the-device", case_kernel_fails, OF_BOTH},
+    {"own-context-of-the-thread-stays", case_own_stays, OF_BOTH},
     {"submit-that-ends-badly-loses-the-device", case_ends_badly, OF_OPENCL},
     {"memory-that-is-full", case_memory_full, OF_BOTH},
     {"no-room-and-no-compiler-are-statuses", case_no_room, OF_OPENCL},

@@ -75,6 +75,14 @@ void device_stats_bytes(device *d, int64_t delta) {
 
 /* ---- devices --------------------------------------------------------------------------------- */
 
+static void *enter(device *d) {
+    return d->backend->enter ? d->backend->enter(d) : NULL;
+}
+
+static void leave(device *d, void *own) {
+    if (d->backend->leave) d->backend->leave(d, own);
+}
+
 static void pool_fini(device *d, device_pool *pool, size_t size) {
     for (uint32_t i = 0; i < pool->count; i++)
         if (pool->slots[i].item) base_heap_give(d->heap, pool->slots[i].item, size);
@@ -85,6 +93,7 @@ static void pool_fini(device *d, device_pool *pool, size_t size) {
 void device_close(device *d) {
     if (!d) return;
     const device_backend *backend = d->backend;
+    void *own = enter(d);
     if (backend->drain) backend->drain(d);
     for (uint32_t i = 0; i < d->bindings.count; i++)
         if (d->bindings.slots[i].item) backend->bindings_drop(d, d->bindings.slots[i].item);
@@ -95,6 +104,7 @@ void device_close(device *d) {
     pool_fini(d, &d->bindings, backend->bindings_bytes);
     pool_fini(d, &d->programs, backend->program_bytes);
     pool_fini(d, &d->buffers, backend->buffer_bytes);
+    leave(d, own);
     backend->close(d);
 }
 
@@ -152,9 +162,11 @@ static beryl_status make_buffer(device *d, const beryl_source *source, uint64_t 
     device_buffer_item *item = pool_add(d->heap, &d->buffers, d->backend->buffer_bytes, &id);
     if (!item) return base_fail(error, BERYL_NO_MEMORY, "out of memory for buffer %s", label);
     item->size = (size + 3) & ~(uint64_t)3;
+    void *own = enter(d);
     beryl_status status = source
                               ? d->backend->buffer_map(d, item, source, offset, size, label, error)
                               : d->backend->buffer_make(d, item, label, error);
+    leave(d, own);
     if (status) {
         pool_remove(d->heap, &d->buffers, id, d->backend->buffer_bytes);
         return status;
@@ -198,7 +210,9 @@ void device_buffer_drop(device *d, device_buffer buffer) {
                 bindings->ranges[k].buffer = NULL, bindings->broken = true;
     }
     device_stats_bytes(d, -(int64_t)item->size);
+    void *own = enter(d);
     d->backend->buffer_drop(d, item);
+    leave(d, own);
     pool_remove(d->heap, &d->buffers, buffer.id, d->backend->buffer_bytes);
 }
 
@@ -227,7 +241,11 @@ beryl_status device_write(device *d, device_buffer buffer, uint64_t offset, cons
     device_buffer_item *item = range_of(d, buffer, offset, size, "write", error);
     if (!item) return BERYL_MISUSE;
     if (d->staged) return base_fail(error, BERYL_MISUSE, "write between a stage and its commit");
-    return size ? d->backend->write(d, item, offset, data, size, error) : BERYL_OK;
+    if (!size) return BERYL_OK;
+    void *own = enter(d);
+    beryl_status status = d->backend->write(d, item, offset, data, size, error);
+    leave(d, own);
+    return status;
 }
 
 void *device_buffer_memory(device *d, device_buffer buffer) {
@@ -252,7 +270,9 @@ beryl_status device_stage(device *d, size_t size, void **memory, beryl_error *er
     if (!size || size > d->backend->stage_max(d))
         return base_fail(error, BERYL_MISUSE, "stage: %zu bytes; 1 to %zu are possible", size,
                          d->backend->stage_max(d));
+    void *own = enter(d);
     beryl_status status = d->backend->stage(d, size, memory, error);
+    leave(d, own);
     if (!status) d->staged = size;
     return status;
 }
@@ -265,7 +285,10 @@ beryl_status device_stage_commit(device *d, device_buffer buffer, uint64_t offse
     device_buffer_item *item = range_of(d, buffer, offset, size, "commit", error);
     if (!item) return BERYL_MISUSE;
     d->staged = 0;
-    return d->backend->stage_commit(d, item, offset, size, error);
+    void *own = enter(d);
+    beryl_status status = d->backend->stage_commit(d, item, offset, size, error);
+    leave(d, own);
+    return status;
 }
 
 /* ---- programs and bindings ------------------------------------------------------------------- */
@@ -362,13 +385,18 @@ beryl_status device_program_make(device *d, const device_program_desc *desc, dev
 beryl_status device_program_status(device *d, device_program program, beryl_error *error) {
     device_program_item *item = device_pool_at(&d->programs, program.id);
     if (!item) return base_fail(error, BERYL_MISUSE, "no such program (dropped?)");
-    return d->backend->program_status(d, item, error);
+    void *own = enter(d);
+    beryl_status status = d->backend->program_status(d, item, error);
+    leave(d, own);
+    return status;
 }
 
 void device_program_drop(device *d, device_program program) {
     device_program_item *item = device_pool_at(&d->programs, program.id);
     if (!item) return;
+    void *own = enter(d);
     d->backend->program_drop(d, item);
+    leave(d, own);
     pool_remove(d->heap, &d->programs, program.id, d->backend->program_bytes);
 }
 
@@ -528,7 +556,9 @@ beryl_status device_submit(device *d, const device_submit_desc *desc, device_tic
     if (n_stamp > DEVICE_STAMP_MAX)
         return base_fail(error, BERYL_MISUSE, "%llu stamps in one submit, at most %d",
                          (unsigned long long)n_stamp, DEVICE_STAMP_MAX);
+    void *own = enter(d);
     beryl_status status = d->backend->submit(d, desc, d->last + 1, error);
+    leave(d, own);
     if (status) return status;
     d->last++;
     d->stats.submits++;
@@ -539,7 +569,10 @@ beryl_status device_submit(device *d, const device_submit_desc *desc, device_tic
 
 beryl_status device_poll(device *d, device_ticket *done, beryl_error *error) {
     device_ticket ignored;
-    return d->backend->poll(d, done ? done : &ignored, error);
+    void *own = enter(d);
+    beryl_status status = d->backend->poll(d, done ? done : &ignored, error);
+    leave(d, own);
+    return status;
 }
 
 /* Tickets are given out in order, so one above the last was never given. */
@@ -551,7 +584,11 @@ static beryl_status check_ticket(const device *d, device_ticket ticket, beryl_er
 
 beryl_status device_wait(device *d, device_ticket ticket, beryl_error *error) {
     beryl_status status = check_ticket(d, ticket, error);
-    return status ? status : d->backend->wait(d, ticket, error);
+    if (status) return status;
+    void *own = enter(d);
+    status = d->backend->wait(d, ticket, error);
+    leave(d, own);
+    return status;
 }
 
 beryl_status device_fetched(device *d, device_ticket ticket, uint32_t n, const void **data,
@@ -559,7 +596,11 @@ beryl_status device_fetched(device *d, device_ticket ticket, uint32_t n, const v
     *data = NULL;
     *size = 0;
     beryl_status status = check_ticket(d, ticket, error);
-    return status ? status : d->backend->fetched(d, ticket, n, data, size, error);
+    if (status) return status;
+    void *own = enter(d);
+    status = d->backend->fetched(d, ticket, n, data, size, error);
+    leave(d, own);
+    return status;
 }
 
 void device_fetch_drop(device *d, device_ticket ticket) {
@@ -572,5 +613,9 @@ beryl_status device_stamps(device *d, device_ticket ticket, uint64_t *ns, uint32
     if (!status && !d->caps.timestamps)
         status = base_fail(error, BERYL_UNSUPPORTED, "%s has no timestamps", d->caps.name);
     if (status) *n_stamp = 0;
-    return status ? status : d->backend->stamps(d, ticket, ns, n_stamp, error);
+    if (status) return status;
+    void *own = enter(d);
+    status = d->backend->stamps(d, ticket, ns, n_stamp, error);
+    leave(d, own);
+    return status;
 }

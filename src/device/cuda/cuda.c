@@ -61,9 +61,29 @@ beryl_status cuda_check(cuda *d, int code, const char *what, beryl_error *error)
                      code);
 }
 
-void cuda_enter(const cuda *d) {
+void cuda_use(const cuda *d) {
     if (d->f.device_set) d->f.device_set(d->id);
     else d->f.context_set(d->context);
+}
+
+/* What a thread has as its own: a context, or a device's number. */
+static void *own_of(const cuda *d) {
+    void *context = NULL;
+    int id = 0;
+    if (!d->f.device_get) return d->f.context_get(&context) ? NULL : context;
+    return d->f.device_get(&id) ? NULL : (void *)(intptr_t)id;
+}
+
+void *cuda_enter(device *head) {
+    void *own = own_of((cuda *)head);
+    cuda_use((cuda *)head);
+    return own;
+}
+
+void cuda_leave(device *head, void *own) {
+    const cuda *d = (cuda *)head;
+    if (d->f.device_set) d->f.device_set((int)(intptr_t)own);
+    else d->f.context_set(own);
 }
 
 /* ---- what there is --------------------------------------------------------------------------- */
@@ -165,8 +185,9 @@ void cuda_describe(void *user, uint32_t index, device_caps *caps, const char **w
 void cuda_close(device *head) {
     cuda *d = (cuda *)head;
     driver_compiler_fini(&d->compiler);
+    void *own = own_of(d);
     if (d->context || d->f.device_set) {
-        cuda_enter(d);
+        cuda_use(d);
         cuda_graphs_forget(d, NULL);
         cuda_memory_fini(d);
         for (int i = 0; i < CUDA_TICKETS; i++)
@@ -174,6 +195,7 @@ void cuda_close(device *head) {
         if (d->stream) d->f.stream_drop(d->stream);
     }
     if (d->context) d->f.context_drop(d->context);
+    cuda_leave(head, own == d->context && !d->f.device_set ? NULL : own);
     base_heap_give(head->heap, d, sizeof *d);
 }
 
@@ -209,6 +231,7 @@ beryl_status cuda_open(void *user, const device_caps *caps, const device_mask *m
                                     .cache_folder = "programs",
                                     .backend = d->head.backend->name};
     beryl_status status = BERYL_OK;
+    void *own = own_of(d);
     if (!driver_compiler_init(&d->compiler))
         status = base_fail(error, BERYL_NO_MEMORY, "out of memory for a device");
     if (!status && d->f.context_make) {
@@ -216,12 +239,13 @@ beryl_status cuda_open(void *user, const device_caps *caps, const device_mask *m
         if (status) d->context = NULL;
     }
     if (!status) {
-        cuda_enter(d);
+        cuda_use(d);
         int code = d->f.stream_make(&d->stream, CUDA_STREAM_NON_BLOCKING);
         status = cuda_check(d, code, "opening", error);
     }
     if (status == BERYL_DEVICE_LOST && error) error->code = BERYL_NO_DEVICE;
     if (status == BERYL_DEVICE_LOST) status = BERYL_NO_DEVICE;
+    cuda_leave(&d->head, own);
     if (status) cuda_close(&d->head);
     else *out = &d->head;
     return status;

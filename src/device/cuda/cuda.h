@@ -44,7 +44,9 @@ typedef uint64_t cuda_address;
     X(context_make, "cuCtxCreate_v2", "", (void **context, unsigned flags, int id))                \
     X(context_drop, "cuCtxDestroy_v2", "", (void *context))                                        \
     X(context_set, "cuCtxSetCurrent", "", (void *context))                                         \
+    X(context_get, "cuCtxGetCurrent", "", (void **context))                                        \
     X(device_set, "", "hipSetDevice", (int id))                                                    \
+    X(device_get, "", "hipGetDevice", (int *id))                                                   \
     X(properties, "", "hipGetDevicePropertiesR0600|hipGetDeviceProperties", (void *to, int id))    \
     X(memory_take, "cuMemAlloc_v2", "hipMalloc", (cuda_address * at, size_t size))                 \
     X(memory_give, "cuMemFree_v2", "hipFree", (cuda_address at))                                   \
@@ -307,8 +309,10 @@ beryl_status cuda_open(void *user, const device_caps *caps, const device_mask *m
 void cuda_close(device *head);
 int cuda_fact(const cuda_driver *driver, int id, cuda_attribute what);
 beryl_status cuda_lost(const cuda *d, beryl_error *error); /* OK: not lost */
-/* Makes the device the one of this thread. */
-void cuda_enter(const cuda *d);
+/* Makes the device the one of this thread: a worker's; else between enter and leave. */
+void cuda_use(const cuda *d);
+void *cuda_enter(device *head);
+void cuda_leave(device *head, void *own);
 /* A code as a status; `what` begins the message. 0 is OK. Any thread. */
 beryl_status cuda_check(cuda *d, int code, const char *what, beryl_error *error);
 
@@ -367,7 +371,7 @@ void cuda_graphs_forget(cuda *d, const cuda_program *program); /* NULL: all */
         .buffer_bytes = sizeof(cuda_buffer), .program_bytes = sizeof(cuda_program),             \
         .bindings_bytes = sizeof(cuda_bindings), .start = start, .stop = cuda_stop,             \
         .count = cuda_count, .describe = cuda_describe, .open = cuda_open, .close = cuda_close, \
-        .drain = cuda_drain, .buffer_make = cuda_buffer_make, .buffer_drop = cuda_buffer_drop,  \
+        .enter = cuda_enter, .leave = cuda_leave, .drain = cuda_drain, .buffer_make = cuda_buffer_make, .buffer_drop = cuda_buffer_drop,  \
         .handle = cuda_handle, .write = cuda_write, .stage_max = cuda_stage_max,                \
         .stage = cuda_stage_take, .stage_commit = cuda_stage_commit,                            \
         .program_make = cuda_program_make, .program_status = cuda_program_status,               \

@@ -28,7 +28,6 @@ void cuda_graphs_forget(cuda *d, const cuda_program *program) {
         bool has = !program;
         for (uint32_t k = 0; k < r->n_step && !has; k++) has = r->steps[k].program == program;
         if (!has) continue;
-        cuda_enter(d);
         forget(d, r);
     }
 }

@@ -20,7 +20,6 @@ void cuda_garbage_collect(cuda *d, bool all) {
 
 void cuda_garbage_add(cuda *d, cuda_address memory, cuda_module module) {
     cuda_garbage one = {.until = d->issued + d->loose, .memory = memory, .module = module};
-    cuda_enter(d);
     cuda_garbage *kept = one.until > d->done && !atomic_load(&d->lost)
                              ? base_vec_add(d->head.heap, &d->garbage)
                              : NULL;
@@ -46,7 +45,6 @@ beryl_status cuda_buffer_make(device *head, device_buffer_item *item, const char
     if (status) return status;
     if (item->size > SIZE_MAX / 2)
         return base_fail(error, BERYL_NO_DEVICE_MEMORY, "%s: out of device memory", label);
-    cuda_enter(d);
     int code = d->f.memory_take(&buffer->at, (size_t)item->size);
     if (code == CUDA_NO_MEMORY && d->garbage.count) {
         code = d->f.stream_wait(d->stream);
@@ -71,7 +69,6 @@ void cuda_buffer_drop(device *head, device_buffer_item *item) {
 static void *host_take(device *head, size_t size, beryl_error *error) {
     cuda *d = (cuda *)head;
     void *memory = NULL;
-    cuda_enter(d);
     int code = d->f.host_take(&memory, size, CUDA_HOST_PORTABLE);
     if (code == CUDA_NO_MEMORY) base_fail(error, BERYL_NO_MEMORY, "out of pinned host memory");
     else cuda_check(d, code, "host memory", error);
@@ -116,7 +113,6 @@ beryl_status cuda_stage_take(device *head, size_t size, void **memory, beryl_err
     cuda *d = (cuda *)head;
     beryl_status status = cuda_lost(d, error);
     if (status) return status;
-    cuda_enter(d);
     return driver_stage_take(&d->stages, size, memory, error);
 }
 
@@ -125,7 +121,6 @@ beryl_status cuda_stage_commit(device *head, device_buffer_item *item, uint64_t 
     cuda *d = (cuda *)head;
     beryl_status status = cuda_lost(d, error);
     if (status) return status;
-    cuda_enter(d);
     return driver_stage_commit(&d->stages, item, offset, size, error);
 }
 
@@ -134,7 +129,6 @@ beryl_status cuda_write(device *head, device_buffer_item *item, uint64_t offset,
     cuda *d = (cuda *)head;
     beryl_status status = cuda_lost(d, error);
     if (status) return status;
-    cuda_enter(d);
     return driver_stage_write(&d->stages, item, offset, data, size, error);
 }
 

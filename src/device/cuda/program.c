@@ -105,7 +105,7 @@ bool cuda_compile(void *user, driver_job *job) {
     cuda *d = user;
     driver_cache_key key;
     if (cuda_lost(d, &job->error)) return false;
-    cuda_enter(d);
+    cuda_use(d);
     key_of(d, job, &key);
     return driver_compile_kept(&d->compiler, job, &key, &maker) &&
            find_function(d, job, job->result[0]);
@@ -114,7 +114,7 @@ bool cuda_compile(void *user, driver_job *job) {
 void cuda_discard(void *user, driver_job *job) {
     cuda *d = user;
     if (!job->result[0]) return;
-    cuda_enter(d);
+    cuda_use(d);
     d->f.module_drop(job->result[0]); /* never launched */
     job->result[0] = NULL;
 }

@@ -100,7 +100,6 @@ static beryl_status walk(cuda *d, const device_submit_desc *desc, driver_readbac
 static beryl_status look(cuda *d, beryl_error *error) {
     beryl_status status = cuda_lost(d, error);
     if (status || d->done == d->issued) return status;
-    cuda_enter(d);
     device_ticket before = d->done;
     while (d->done < d->issued) {
         int code = d->f.event_query(d->tickets[(d->done + 1) % CUDA_TICKETS]);
@@ -137,7 +136,6 @@ beryl_status cuda_submit(device *head, const device_submit_desc *desc, device_ti
     driver_readback *r = NULL;
     beryl_status status = look(d, error);
     if (status) return status;
-    cuda_enter(d);
     status = prepare(d, desc, ticket, error);
     if (!status)
         status =
@@ -202,7 +200,6 @@ beryl_status cuda_stamps(device *head, device_ticket ticket, uint64_t *ns, uint3
     beryl_status status = look(d, error);
     if (!status) status = driver_readback_done(&d->readbacks, ticket, d->done, &r, error);
     if (status) return status;
-    cuda_enter(d);
     /* from one to the next, since a float of milliseconds has 24 bits */
     uint64_t at = 0;
     for (uint32_t i = 0; i < r->n_stamp && i < capacity; i++) {
@@ -221,7 +218,6 @@ void cuda_drain(device *head) {
     cuda *d = (cuda *)head;
     driver_compiler_stop(&d->compiler);
     if (!d->stream) return;
-    cuda_enter(d);
     if (!atomic_load(&d->lost)) d->f.stream_wait(d->stream);
     d->done = d->issued;
     d->loose = false;
