@@ -69,7 +69,7 @@ CLI_OBJ := $(CLI_SRC:%.c=$(BUILD)/%.o)
 TEST_OBJ := $(TEST_SRC:%.c=$(BUILD)/%.o)
 FUZZ_NAMES := $(FUZZ_SRC:fuzz/%_fuzz.c=%)
 # The longest first: processes take them in this order (tests/main.c).
-LONG_SUITES := ops fixtures fixtures_elsewhere selftest graph_fuzz products codegen fused faults drivers linear answers session experts tune explain
+LONG_SUITES := ops fixtures fixtures_elsewhere selftest graph_fuzz products codegen fused faults drivers linear answers pointwise media views fft contract towers index tune session bench_ops experts explain
 
 INTERNAL := $(BUILD)/obj/libberyl.a
 PROGRAM := $(BUILD)/bin/beryl
@@ -123,7 +123,7 @@ $(TESTER): $(TEST_OBJ) $(BUILD)/app/cli/signals.o $(INTERNAL) | $(TREE)
 	$(call say,LD,$@)
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(LDFLAGS) $(TEST_LDFLAGS) -o $@ $^ $(LIBS)
-# On its way to the device every kernel's text is kept for check-wgsl (tests/wgsl_dump.c); the system's calls fail on demand (tests/faults.c).
+# Every WGSL text goes through tests/wgsl_texts.c on its way to the device; the system's calls fail on demand (tests/faults.c).
 TEST_WRAPPED := device_program_make $(shell sed -n 's/^CALL[A-Z_]*.\([a-z0-9_]*\)[^a-z0-9_].*/\1/p' tests/faults.c)
 TEST_LDFLAGS := $(if $(filter Linux,$(shell uname -s)),$(TEST_WRAPPED:%=-Wl$(comma)--wrap=%))
 
@@ -297,6 +297,7 @@ include app/web/web.mk
 
 # ---- the hostile -------------------------------------------------------------------------------------
 
+# -g1: what backtraces want, which gcc writes in two thirds of the time.
 SANITIZE = -fsanitize=address,undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer
 SANITIZE_ENV = ASAN_OPTIONS=detect_stack_use_after_return=1:strict_string_checks=1 \
     LSAN_OPTIONS=suppressions=$(CURDIR)/tools/lsan.supp:print_suppressions=0 UBSAN_OPTIONS=print_stacktrace=1
@@ -304,7 +305,7 @@ SANITIZE_ENV = ASAN_OPTIONS=detect_stack_use_after_return=1:strict_string_checks
 ## sanitize   the tests under AddressSanitizer and UBSan (TESTS="gguf/ text/" runs some)
 sanitize:
 	@tools/setup test
-	@$(MAKE) $(PARALLEL) BUILD=$(BUILD)/sanitize OPT='-O1 -g $(SANITIZE)' LDFLAGS='$(SANITIZE)' \
+	@$(MAKE) $(PARALLEL) BUILD=$(BUILD)/sanitize OPT='-O1 -g1 $(SANITIZE)' LDFLAGS='$(SANITIZE)' \
 	    $(BUILD)/sanitize/bin/beryl $(BUILD)/sanitize/bin/beryl-test
 	@mkdir -p $(BUILD)/home
 	@$(TEST_ENV) BERYL_PROGRAM=$(abspath $(BUILD))/sanitize/bin/beryl $(SANITIZE_ENV) $(TEST_SPLIT) $(BUILD)/sanitize/bin/beryl-test $(TESTS)
@@ -318,7 +319,7 @@ CHECKED_TESTS = bounds/ 'ops/host/[!s]*' 'ops/host/s[aceo]*' 'ops/host/step/[qwp
 ## sanitize-kernels  kernels in C, compiled with address and bounds checks (TESTS="ops/host/" runs some)
 sanitize-kernels:
 	@tools/setup test
-	@$(MAKE) $(PARALLEL) BUILD=$(BUILD)/sanitize OPT='-O1 -g $(SANITIZE)' LDFLAGS='$(SANITIZE)' $(BUILD)/sanitize/bin/beryl-test
+	@$(MAKE) $(PARALLEL) BUILD=$(BUILD)/sanitize OPT='-O1 -g1 $(SANITIZE)' LDFLAGS='$(SANITIZE)' $(BUILD)/sanitize/bin/beryl-test
 	@mkdir -p $(BUILD)/home
 	@$(TEST_ENV) PATH="$(CURDIR)/tests/checked:$$PATH" BERYL_TEST_CC="$$(command -v $(lastword $(CC)))" BERYL_THREADS=1 BERYL_TEST_ALL=1 $(SANITIZE_ENV) \
 	    $(TEST_SPLIT) $(BUILD)/sanitize/bin/beryl-test $(or $(TESTS),$(CHECKED_TESTS))
@@ -332,7 +333,7 @@ TSAN_ENV = TSAN_OPTIONS=second_deadlock_stack=1:suppressions=$(CURDIR)/tools/tsa
 ## tsan       the tests of what runs in threads under ThreadSanitizer (TESTS="threads/" runs some)
 tsan:
 	@tools/setup test
-	@$(MAKE) $(PARALLEL) BUILD=$(BUILD)/tsan CC='$(firstword $(CCACHE)) gcc' OPT='-O1 -g $(TSAN)' LDFLAGS='$(TSAN)' \
+	@$(MAKE) $(PARALLEL) BUILD=$(BUILD)/tsan CC='$(firstword $(CCACHE)) gcc' OPT='-O1 -g1 $(TSAN)' LDFLAGS='$(TSAN)' \
 	    $(BUILD)/tsan/bin/beryl-test
 	@mkdir -p $(BUILD)/home
 	@$(TEST_ENV) $(TSAN_ENV) env $(TEST_SPLIT) $(BUILD)/tsan/bin/beryl-test $(or $(TESTS),$(TSAN_TESTS))

@@ -195,7 +195,7 @@ static int interrupted_before_a_key(void) {
     int ends[2];
     char byte;
     if (pipe(ends) || dup2(ends[0], 0) < 0) return 2;
-    alarm(20);
+    alarm(120);
     cli_signals_begin();
     cli_chat_begin();
     raise(SIGINT);

@@ -105,13 +105,13 @@ done
 # In a chat, at its prompt and in the middle of an answer.
 for signal in TERM HUP; do
     name=signals/$signal-gives-the-terminal-back
-    said=$(timeout 60 python3 - "$signal" "$program" run "$model" --device reference --greedy --ignore-eos 2>&1 <<'END'
+    said=$(timeout 300 python3 - "$signal" "$program" run "$model" --device reference --greedy --ignore-eos 2>&1 <<'END'
 import os, pty, select, signal, sys, termios, time
 number = getattr(signal, 'SIG' + sys.argv[1])
 def until(fd, text):
     got = b''
     while text not in got:
-        if not select.select([fd], [], [], 20)[0]: sys.exit('it says nothing: %r' % got)
+        if not select.select([fd], [], [], 120)[0]: sys.exit('it says nothing: %r' % got)
         got += os.read(fd, 4096)
 for answering in False, True:
     master, slave = pty.openpty()
@@ -121,7 +121,9 @@ for answering in False, True:
         os.login_tty(slave) if hasattr(os, 'login_tty') else (os.setsid(), [os.dup2(slave, n) for n in (0, 1, 2)])
         os.execvp(sys.argv[2], sys.argv[2:])
     until(master, b'/help')
-    time.sleep(0.2)
+    for _ in range(1200):
+        if termios.tcgetattr(slave) != before: break
+        time.sleep(0.05)
     if answering:
         os.write(master, b'hello\r')
         until(master, b'hello')

@@ -88,7 +88,7 @@ code 0 && equal parts/adapter_model.safetensors whole/adapter_model.safetensors 
 
 name=train/goes-on-after-ctrl-c
 "$program" train "${whole[@]}" --epochs 400 --out ctrl --log ctrl.log >/dev/null 2>err.txt </dev/null &
-for _ in {1..100}; do
+for _ in {1..1200}; do
     if [ -s ctrl.log ]; then break; fi
     sleep 0.1
 done

@@ -123,10 +123,10 @@ static int compile(text *t, bool nvidia) {
     int code = write_source(t, path) ? 0 : 1;
     const char *compiler = getenv("BERYL_STAND_IN_CXX");
     snprintf(command, sizeof command,
-             "%s -x c++ -std=c++17 -O1 -w -fPIC -shared -fno-exceptions -fno-rtti "
+             "%s -x c++ -std=c++17 -w -fPIC -shared -fno-exceptions -fno-rtti "
              "-fvisibility=hidden -ffp-contract=off -include %s -o %s/text.so %s/text.cc -lm "
              "2> %s/log",
-             compiler ? compiler : "clang", STAND_IN_PRELUDE, folder, folder, folder);
+             compiler ? compiler : "clang -O0", STAND_IN_PRELUDE, folder, folder, folder);
     if (!code && system(command)) code = 6; /* both call this a failed compile */
     size_t size = 0;
     snprintf(path, sizeof path, "%s/log", folder);

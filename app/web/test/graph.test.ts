@@ -14,7 +14,7 @@ const INNER = ["contract", "fused", "random", "sample", "arg_largest", "attentio
 
 const wasm = process.env["BERYL_FULL_WASM"] ?? "dist/beryl-full.wasm";
 for (const [name, run] of Object.entries(GRAPH_CASES))
-    test(name, { skip: existsSync(wasm) ? false : `${wasm} is not there: make web-module`, timeout: 60_000 }, async (t) => {
+    test(name, { skip: existsSync(wasm) ? false : `${wasm} is not there: make web-module`, timeout: 300_000 }, async (t) => {
         await run({ gpu: null, module: await WebAssembly.compile(readFileSync(wasm)), say: (line) => t.diagnostic(line) });
     });
 

@@ -70,7 +70,7 @@ export async function openSite(args?: readonly string[]): Promise<Site> {
 /** A page with nothing kept from before; problems that it logs are collected. */
 export async function freshPage(site: Site, options: Parameters<Browser["newContext"]>[0] = {}): Promise<{ context: BrowserContext; page: Page; problems: string[] }> {
     const context = await site.browser.newContext(options);
-    context.setDefaultTimeout(90_000); // software adapters, on machines that do other things too
+    context.setDefaultTimeout(300_000); // software adapters, on machines that do other things too
     const page = await context.newPage();
     const problems: string[] = [];
     page.on("console", (message) => {

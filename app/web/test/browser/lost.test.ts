@@ -46,7 +46,7 @@ async function destroyInAnswer(url: string): Promise<Seen> {
     return seen;
 }
 
-describe("a device that is destroyed", { skip: executable ? false : "no Chromium is installed", timeout: LONG }, () => {
+describe("a device that is destroyed", { skip: executable ? false : "no Chromium is installed", timeout: 2 * LONG }, () => {
     let lab: Lab, browser: Browser;
     before(async () => { [lab, browser] = [await openLab(), await launch()]; });
     after(async () => {
