@@ -4,18 +4,27 @@
 #include "tile/fused.h"
 #include "tile/product.h"
 
+/* v itself, or all of it in another shape? */
+static bool is_whole(const graph *g, graph_value view, graph_value v) {
+    const graph_tensor *t = graph_tensor_at(g, view);
+    return view == v || (t->base == v && !t->offset && graph_is_contiguous(t) &&
+                         graph_element_bound(t) == graph_element_bound(graph_tensor_at(g, v)));
+}
+
 /* The node's product, if that and nothing else in it reads v; NULL: not so. */
 static const graph_node *product_of(const graph *g, const graph_node *node, graph_value v) {
     const graph_node *product = NULL;
     if (node->op == OP_LINEAR)
-        return node->n_in == 2 && node->in[0] == v && node->in[1] != v ? node : NULL;
+        return node->n_in == 2 && is_whole(g, node->in[0], v) && graph_base_of(g, node->in[1]) != v
+                   ? node
+                   : NULL;
     if (node->op != OP_FUSED || node->attr.fused.kind != FUSED_CHAIN) return NULL;
     const graph_region r = graph_region_of(g, node);
     for (uint32_t i = 0; i < r.n; i++)
         for (uint32_t k = 0; k < r.node[i]->n_in; k++) {
             if (!r.node[i]->in[k] || graph_base_of(g, r.node[i]->in[k]) != v) continue;
             if (product || r.node[i]->op != OP_LINEAR || r.node[i]->n_in > 2 || k ||
-                r.node[i]->in[0] != v)
+                !is_whole(g, r.node[i]->in[0], v))
                 return NULL;
             product = r.node[i];
         }
@@ -64,7 +73,9 @@ void graph_pass_narrow(graph *g, const graph_store *store, const graph_exec_opti
     if (settings.exact || !store->device || !device_caps_of(store->device)->fragments) return;
     for (graph_value v = 1; v < g->tensors.count; v++) {
         graph_tensor *t = &g->tensors.data[v];
-        t->narrow = can_be_halves(g, store, &settings, v);
+        /* views come after what they are views of */
+        t->narrow =
+            t->base ? graph_tensor_at(g, t->base)->narrow : can_be_halves(g, store, &settings, v);
         if (t->narrow) t->type = TYPE_F16;
     }
 }
