@@ -2,7 +2,7 @@
  * those would round them: what makes such a value stores it so, once for all of them. */
 #include "plan/pass.h"
 #include "tile/fused.h"
-#include "tile/product.h"
+#include "tile/tiled.h"
 
 /* v itself, or all of it in another shape? */
 static bool is_whole(const graph *g, graph_value view, graph_value v) {
@@ -62,7 +62,7 @@ static bool can_be_halves(const graph *g, const graph_store *store, const lower_
             reads |= node->in[k] && graph_base_of(g, node->in[k]) == v;
         if (!reads) continue;
         const graph_node *product = product_of(g, node, v);
-        if (!product || !tile_product_halves(g, store, settings, product)) return false;
+        if (!product || !tile_takes_halves(g, store, settings, product)) return false;
         read = true;
     }
     return read;

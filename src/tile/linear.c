@@ -766,19 +766,6 @@ beryl_status tile_product(lowering *l, const graph_node *node, const tree *t, be
                                           : lower_experts_product(l, node, t->product[0], t, error);
 }
 
-bool tile_product_halves(const graph *g, const graph_store *store, const lower_settings *settings,
-                         const graph_node *linear) {
-    const lowering l = {.g = g,
-                        .store = (graph_store *)(uintptr_t)store,
-                        .caps = device_caps_of(store->device),
-                        .settings = *settings};
-    tile_matrix w;
-    vectors x;
-    return tile_matrix_of(&l, linear->in[1], &w) && vectors_of(&l, linear->in[0], &x) &&
-           x.stride == x.k && !x.offset && x.bound > JOINED_VECTORS &&
-           tile_tiled_wants(&l, x.bound, w.k) && tile_tiled_halves(&l, w.type, x.bound, w.k);
-}
-
 bool tile_product_fits(const graph *g, const graph_store *store, const tree *t) {
     const lowering l = {
         .g = g, .store = (graph_store *)(uintptr_t)store, .caps = device_caps_of(store->device)};

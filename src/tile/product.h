@@ -19,8 +19,5 @@ bool tile_matrix_of(const lowering *l, graph_value v, tile_matrix *w);
 beryl_status tile_product(lowering *l, const graph_node *node, const tree *t, beryl_error *error);
 /* Is there a kernel of the product that takes the tree, and is that not slower than two? Pure. */
 bool tile_product_fits(const graph *g, const graph_store *store, const tree *t);
-/* Does this product, an OP_LINEAR, round its vectors to halves, and take them as halves too? */
-bool tile_product_halves(const graph *g, const graph_store *store, const lower_settings *settings,
-                         const graph_node *linear);
 
 #endif

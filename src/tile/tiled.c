@@ -15,6 +15,7 @@
 #include "base/build.h"
 #include "tile/block.h"
 #include "tile/dots.h"
+#include "tile/product.h"
 #include "tile/split.h"
 
 #include <assert.h>
@@ -46,9 +47,25 @@ bool tile_tiled_wants(const lowering *l, uint32_t n, uint32_t k) {
 }
 
 /* More vectors than a product of few takes, which reads F32 alone (tile/matvec_fused.c). */
-bool tile_tiled_halves(const lowering *l, base_type type, uint32_t n, uint32_t k) {
+static bool rounds(const lowering *l, base_type type, uint32_t n, uint32_t k) {
     return BUILD_HAS_C_TEXTS && ir_has_fragment(l->caps, IR_F16, IR_F32, 16, 8, 16) &&
            !l->settings.exact && type != TYPE_F32 && n >= FROM_HALVES && k >= 16;
+}
+
+bool tile_takes_halves(const graph *g, const graph_store *store, const lower_settings *settings,
+                       const graph_node *linear) {
+    enum { FEW = 32 }; /* may be a product of another kind, which reads F32 alone */
+    const lowering l = {.g = g,
+                        .store = (graph_store *)(uintptr_t)store,
+                        .caps = device_caps_of(store->device),
+                        .settings = *settings};
+    const graph_tensor *x = graph_tensor_at(g, linear->in[0]);
+    tile_matrix w;
+    if (!tile_matrix_of(&l, linear->in[1], &w) || !graph_is_contiguous(x) || x->offset)
+        return false;
+    const uint64_t n = graph_element_bound(x) / w.k;
+    return n > FEW && n <= UINT32_MAX && tile_tiled_wants(&l, (uint32_t)n, w.k) &&
+           rounds(&l, w.type, (uint32_t)n, w.k);
 }
 
 /* Vectors that were stored as such (plan/pass_narrow.c). */
@@ -313,7 +330,7 @@ static beryl_status multiply_unpacked(lowering *l, const graph_node *node,
 beryl_status tile_tiled(lowering *l, const graph_node *node, const tile_tiled_product *p,
                         beryl_error *error) {
     const base_type type = graph_tensor_at(l->g, p->weight)->type;
-    const bool halves = tile_tiled_halves(l, type, p->bound, p->k);
+    const bool halves = rounds(l, type, p->bound, p->k);
     const bool dots =
         !halves && p->stored && tile_dots_wants(l, type, p->by ? p->by->bound : p->bound, p->k);
     beryl_status status = halves && !are_halves(l, p) ? halve_vectors(l, node, p, error) : BERYL_OK;
