@@ -11,7 +11,7 @@ import { executable, launch, ROOT } from "./chromium.js";
 import { openLab, type Lab } from "./lab.js";
 
 const LONG = 1_200_000; // software adapters, on machines that do other things too
-const MANY = process.env["BERYL_TEST_ALL"] ? 60 : 2;
+const MANY = process.env["BERYL_TEST_ALL"] ? 60 : 4;
 
 interface Case { kind: string; media: "image" | "audio"; file: string; question: string; answer: string; said?: string | undefined }
 interface Made { cases: Case[]; least: Record<string, number> }
