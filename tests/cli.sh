@@ -235,6 +235,13 @@ run embed-media "${seen[@]}" --image "$picture" --audio "$data/e2b-mmproj.0.wav"
 code 0 && same "$(head -c 6 "$scratch/soft.npy" | tail -c 5)" NUMPY && same "$(head -c 8 "$scratch/piped.npy" | tail -c 7 | head -c 5)" NUMPY &&
     [ "$(wc -c <"$scratch/piped.npy")" -lt "$(wc -c <"$scratch/soft.npy")" ] && ok
 
+name=cli/a-clip-needs-no-words
+heard() { run run "${seen[@]}" --greedy --ignore-eos --max-tokens 1 --print-ids --audio "$@"; }
+heard "$data/e2b-mmproj.0.wav" ''
+asked=$out
+"$program" run "${seen[@]}" --greedy --ignore-eos --max-tokens 1 --print-ids --audio - <"$data/e2b-mmproj.0.wav" >"$scratch/piped" 2>"$scratch/err"
+code 0 && like "$asked" '^[0-9]+$' && same "$(cat "$scratch/piped")" "$asked" && heard "$data/e2b-mmproj.0.wav" && code 0 && same "$out" "$asked" && ok
+
 # Stand-ins for ffprobe and ffmpeg: two frames of 48 x 48.
 mkdir "$scratch/tools" "$scratch/nothing"
 cat >"$scratch/tools/ffprobe" <<'END'

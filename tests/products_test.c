@@ -212,6 +212,91 @@ static void check_units(test *t) {
         }
 }
 
+/* (silu(h w) * factors) w + h w, of h = rms(x): two products read h, one what stands at the end of
+ * the first, and both values are stored as halves. */
+static graph_value narrowed(side *s, uint32_t k) {
+    graph *g = s->g = graph_open(s->store.heap);
+    const graph_dim n = {45, graph_extent_add(g, "n", 45)};
+    s->x = graph_input(g, "x", TYPE_F32, 2, (graph_dim[]){n, {k, 0}});
+    s->ids = graph_input(g, "factors", TYPE_F32, 2, (graph_dim[]){n, {1, 0}});
+    const graph_value w = graph_stored(g, &s->store, 0), h = graph_rms_norm(g, s->x, 0, 1e-6f);
+    graph_value y = graph_mul(g, graph_silu(g, graph_linear(g, h, w)), s->ids);
+    y = graph_add(g, graph_linear(g, y, w), graph_linear(g, h, w));
+    graph_output(g, y, "out");
+    return y;
+}
+
+static void check_narrow(test *t) {
+    enum { K = 64, N = 45, FEWER = 21 };
+    if (!test_case(t, "products/units/stored-as-halves")) return;
+    static unsigned char file[K * K * 2];
+    blocks_fill(TYPE_F16, sizeof file, file, 7);
+    const beryl_source source = {.size = sizeof file, .user = file, .read = source_read};
+    base_heap heap;
+    beryl_error error = {0};
+    side sides[3] = {{0}};
+    graph_value out[3];
+    const float *got[3] = {NULL};
+    base_text plan;
+    base_heap_init(&heap, NULL);
+    base_text_init(&plan, &heap);
+    device *d = interpreter_units_open(&heap);
+    beryl_status status = d ? BERYL_OK : BERYL_NO_MEMORY;
+    for (int i = 0; i < 3 && status == BERYL_OK; i++) {
+        side *s = &sides[i];
+        status = store_init(&s->store, &heap, i == 1 ? d : NULL, &source, 1, &error);
+        s->open = status == BERYL_OK;
+        if (s->open)
+            store_add_weight(&s->store, "w", TYPE_F16, 2, (uint32_t[]){K, K}, 0, 0, 0, false);
+        if (status == BERYL_OK) status = store_layout(&s->store, 0, &error);
+        if (status == BERYL_OK) status = store_make(&s->store, &error);
+        while (status == BERYL_OK && (status = store_upload_step(&s->store, &error)) != BERYL_OK)
+            if (status == BERYL_EVENT || status == BERYL_PENDING) status = BERYL_OK;
+        if (status == BERYL_OK) out[i] = narrowed(s, K);
+        /* as a trial's reference has it */
+        for (size_t n = 0; status == BERYL_OK && i == 2 && n < s->g->nodes.count; n++) {
+            graph_tensor *x = &s->g->tensors.data[s->g->nodes.data[n].in[0]];
+            if (s->g->nodes.data[n].op == OP_LINEAR) x->type = TYPE_F16, x->narrow = true;
+        }
+        const graph_exec_options options = {.exact = i != 1};
+        if (status == BERYL_OK)
+            status = graph_exec_open(s->g, &s->store, &options, &s->exec, &error);
+        if (status == BERYL_OK) status = rig_exec_compiled(s->exec, &error);
+    }
+    for (uint32_t n = N; status == BERYL_OK && n; n = n == N ? FEWER : 0) {
+        for (int i = 0; i < 3 && status == BERYL_OK; i++) {
+            uint32_t seed = n;
+            float *x = graph_exec_input(sides[i].exec, sides[i].x),
+                  *factors = graph_exec_input(sides[i].exec, sides[i].ids);
+            for (uint32_t k = 0; k < N * K; k++) x[k] = blocks_unit(&seed);
+            for (uint32_t k = 0; k < N; k++) factors[k] = k ? 1 : 1e9f;
+            device_ticket ticket;
+            status =
+                graph_exec_submit(sides[i].exec, (uint32_t[]){0, n}, &out[i], 1, &ticket, &error);
+            if (status == BERYL_OK && i == 1) status = device_wait(d, ticket, &error);
+            if (status == BERYL_OK)
+                status = graph_exec_fetched(sides[i].exec, ticket, 0,
+                                            (const void **)(uintptr_t)&got[i], &error);
+        }
+        if (status != BERYL_OK) break;
+        /* each of two products in a row rounds both factors */
+        compare(t, "the sum", got[1] + K, got[0] + K, (n - 1) * K, 8e-4);
+        compare(t, "the reference of halves", got[2] + K, got[1] + K, (n - 1) * K, 8e-4);
+        for (uint32_t i = 0; i < K; i++) CHECK(t, isfinite(got[1][i]));
+    }
+    if (status == BERYL_OK) {
+        CHECK(t, graph_exec_explain_plan(sides[1].exec, NULL, &plan));
+        base_text_add(&plan, "", 1);
+        CHECK(t, strstr(plan.data, "linear_tiled") && !strstr(plan.data, "linear_halves"));
+    } else {
+        test_fail(t, __FILE__, __LINE__, "%s", error.message);
+    }
+    for (int i = 0; i < 3; i++) side_close(&sides[i]);
+    base_text_fini(&plan);
+    device_close(d);
+    CHECK_INT(t, heap.bytes, 0);
+}
+
 /* Tiles of bytes on the interpreter: as the smallest device has them, as a larger one that permutes
  * bytes, and with numbers drawn at random; some types on the software device and in CUDA C; all on
  * the device that BERYL_TEST_DEVICE names. */
@@ -369,6 +454,7 @@ static void check_gather(test *t) {
 void test_products(test *t) {
     check_gather(t);
     check_units(t);
+    check_narrow(t);
     check_dots(t);
     check_batches(t);
     check_rounded(t);

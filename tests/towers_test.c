@@ -51,6 +51,7 @@ typedef struct tower {
     graph_store store;
     bool hears; /* audio, else vision */
     double tolerance;
+    device_language language; /* of the dummy device */
     gemma4_vision vision;
     gemma4_vision_graph sees;
     gemma4_audio audio;
@@ -77,6 +78,16 @@ static beryl_status build(tower *w) {
     return status;
 }
 
+/* The dummy device as a GPU of that language; units: with matrix units. */
+static void as_gpu(device *d, device_language language, bool units) {
+    d->caps.kind = DEVICE_DISCRETE;
+    d->caps.languages = DEVICE_LANGUAGE_BIT(language);
+    d->caps.subgroups = d->caps.f16 = true;
+    d->caps.subgroup_size = 32;
+    if (units) d->caps.fragments = DEVICE_FRAGMENT_ALL;
+    if (units) d->caps.workgroup_bytes = 227 << 10;
+}
+
 static beryl_status tower_open(tower *w, const char *path, uint32_t d, const char *choice,
                                bool fast) {
     base_heap_init(&w->heap, NULL);
@@ -87,6 +98,7 @@ static beryl_status tower_open(tower *w, const char *path, uint32_t d, const cha
     if (status == BERYL_OK && choice)
         status = device_open(&w->heap, NULL, choice, &w->d, &w->error);
     if (status != BERYL_OK) return status;
+    if (choice && !strcmp(choice, "dummy")) as_gpu(w->d, w->language, w->language == DEVICE_CUDA_C);
     w->source = *format_gguf_source(w->gguf, 0);
     status = store_init(&w->store, &w->heap, w->d, &w->source, 1, &w->error);
     if (status == BERYL_OK)
@@ -318,9 +330,8 @@ static beryl_source make_headed(headed *h) {
     return (beryl_source){.size = data + h->offset, .user = h, .read = read_headed};
 }
 
-/* What a plan for the largest picture takes beside the weights, on a device that is like a GPU.
- * fragments: with matrix units. */
-static void plan_of_most(test *t, device_language language, bool fragments) {
+/* What a plan for the largest picture takes beside the weights, on a device that is like a GPU. */
+static void plan_of_most(test *t, device_language language, bool units) {
     headed h = {0};
     tower w = {0};
     base_heap_init(&w.heap, NULL);
@@ -330,14 +341,7 @@ static void plan_of_most(test *t, device_language language, bool fragments) {
     beryl_status status = format_gguf_open(&w.heap, &w.source, 1, &w.gguf, &w.error);
     while (status == BERYL_OK && (status = format_gguf_step(w.gguf, &w.error)) == BERYL_PENDING) {}
     if (status == BERYL_OK) status = device_open(&w.heap, NULL, "dummy", &w.d, &w.error);
-    if (status == BERYL_OK) {
-        w.d->caps.kind = DEVICE_DISCRETE;
-        w.d->caps.languages = DEVICE_LANGUAGE_BIT(language);
-        w.d->caps.subgroups = w.d->caps.f16 = true;
-        w.d->caps.subgroup_size = 32;
-        if (fragments) w.d->caps.fragments = DEVICE_FRAGMENT_ALL;
-        if (fragments) w.d->caps.workgroup_bytes = 227 << 10;
-    }
+    if (status == BERYL_OK) as_gpu(w.d, language, units);
     if (status == BERYL_OK) status = store_init(&w.store, &w.heap, w.d, &w.source, 1, &w.error);
     if (status == BERYL_OK)
         status = gemma4_vision_add(w.gguf, TEXT_WIDTH, &w.arena, &w.store, &w.vision, &w.error);
@@ -356,7 +360,33 @@ static void plan_of_most(test *t, device_language language, bool fragments) {
     free(h.head);
 }
 
+/* ---- dispatches ------------------------------------------------------------------------------ */
+
+/* Of a picture or a clip, clamped products, two layers each. They may only fall. */
+static void check_dispatches(test *t, device_language language, bool hears, uint32_t most) {
+    tower w = {.hears = hears, .language = language};
+    graph_exec_info info = {0};
+    const beryl_status status =
+        tower_open(&w, test_data(t, "e2b-mmproj.mmproj.gguf"), 64, "dummy", true);
+    if (status == BERYL_OK) graph_exec_describe(w.exec, &info);
+    else test_fail(t, __FILE__, __LINE__, "%s", w.error.message);
+    if (info.dispatches > most)
+        test_fail(t, __FILE__, __LINE__, "%u dispatches, %u at most", info.dispatches, most);
+    CHECK(t, status != BERYL_OK || info.dispatches > 20);
+    tower_close(t, &w);
+}
+
 void test_towers(test *t) {
+    static const struct {
+        const char *name;
+        device_language language;
+        uint32_t sees, hears;
+    } plans[] = {{"units", DEVICE_CUDA_C, 50, 67}, {"webgpu", DEVICE_WGSL, 48, 67}};
+    for (size_t i = 0; i < sizeof plans / sizeof *plans; i++)
+        for (int hears = 0; hears < 2; hears++)
+            if (test_case(t, "towers/dispatches/%s-%s", plans[i].name, hears ? "hears" : "sees"))
+                check_dispatches(t, plans[i].language, hears,
+                                 hears ? plans[i].hears : plans[i].sees);
     if (test_case(t, "towers/memory/picture-of-1120-soft-tokens"))
         plan_of_most(t, DEVICE_WGSL, false);
     if (test_case(t, "towers/memory/picture-of-1120-soft-tokens-on-matrix-units"))

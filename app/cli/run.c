@@ -396,12 +396,21 @@ static bool model_check(cli *c, const char *model) {
     return engine;
 }
 
-/* The prompt of argument, file and standard input, into *text; *any: there is one. */
+/* Is one of the media standard input? */
+static bool media_is_piped(const args *a) {
+    for (size_t i = 0; i < a->n_media; i++)
+        if (!strcmp(a->media[i].path, "-")) return true;
+    return false;
+}
+
+/* The prompt of argument, file and standard input, into *text; *any: there is one. Media need no
+ * words: a clip may be a question. */
 static int prompt_gather(cli *c, const char *model, const char *word, base_text *text, bool *any) {
+    const bool media = c->args.n_media && !args_has(&c->args, FLAG_RAW);
     const char *path = args_text(&c->args, FLAG_FILE);
     *any = word || path;
     if (!*any && !args_has(&c->args, FLAG_CHAT) && !c->term.in_tty) {
-        path = "-";
+        if (!media_is_piped(&c->args)) path = "-";
         *any = true;
     }
     if (word) base_text_add(text, word, strlen(word));
@@ -416,11 +425,10 @@ static int prompt_gather(cli *c, const char *model, const char *word, base_text 
         base_heap_give(&c->heap, data, size + 1);
     }
     if (text->failed) return cli_no_memory(c);
-    if (*any && !text->size && !word && !model_check(c, model)) return CLI_FAILED;
-    if (*any && !text->size)
-        return cli_usage(c, "the prompt is empty%s",
-                         path && !strcmp(path, "-") ? ": nothing came from standard input" : "");
-    return CLI_OK;
+    if (!*any || text->size || media) return CLI_OK;
+    if (!word && !model_check(c, model)) return CLI_FAILED;
+    return cli_usage(c, "the prompt is empty%s",
+                     path && !strcmp(path, "-") ? ": nothing came from standard input" : "");
 }
 
 static int run_conversation(cli *c, const char *model, const char *word, conversation *v,

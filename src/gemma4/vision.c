@@ -9,7 +9,8 @@
 
 enum {
     CHANNELS = 3,
-    POOL = 3, /* in no file */
+    POOL = 3,   /* in no file */
+    ANGLES = 3, /* numbers of an angle: cosine, sine negative and as it is */
     LAYERS_MAX = 256,
     PRODUCTS = 7, /* of a layer */
     GROUP_VECTORS = 0,
@@ -139,55 +140,41 @@ typedef struct building {
     gemma4_tower t;
     graph *g;
     const gemma4_vision *v;
-    graph_dim n, m; /* patches, soft tokens */
-    graph_value angles;
-    graph_value slot, last; /* of attention over all patches */
+    graph_dim n, m;             /* patches, soft tokens */
+    graph_value cosines, sines; // [n, 1, 2, 1, quarter], [n, 1, 2, 2, quarter]
+    graph_value slot, last;     /* of attention over all patches */
 } building;
 
-/* [n, H * head_dim] as [n, H, head_dim]; rotated: with the elements of a head in the order in which
- * one rotation by columns and rows takes them: of each pair first ones, then second ones. A head
- * holds pairs by columns in its first half, by rows in its second, the two of a pair a quarter
- * apart. */
-static graph_value heads(const building *b, graph_value x, bool rotated) {
+/* [n, H * head_dim] as [n, H, head_dim] */
+static graph_value heads(const building *b, graph_value x) {
     const uint32_t n_head = b->v->n_head, dim = b->v->head_dim;
-    if (!rotated)
-        return graph_reshape(b->g, x, 3,
-                             (graph_dim[]){b->n, gemma4_tower_dim(n_head), gemma4_tower_dim(dim)});
-    x = graph_reshape(b->g, x, 5,
-                      (graph_dim[]){b->n, gemma4_tower_dim(n_head), gemma4_tower_dim(2),
-                                    gemma4_tower_dim(2), gemma4_tower_dim(dim / 4)});
-    x = graph_permute(b->g, x, 5, (uint32_t[]){0, 1, 3, 2, 4});
     return graph_reshape(b->g, x, 3,
                          (graph_dim[]){b->n, gemma4_tower_dim(n_head), gemma4_tower_dim(dim)});
 }
 
-/* A norm's weights in that order. */
-static graph_value turned(const building *b, uint32_t weight) {
-    const uint32_t quarter = b->v->head_dim / 4;
-    graph_value w = graph_reshape(
-        b->g, gemma4_tower_stored(&b->t, weight), 3,
-        (graph_dim[]){gemma4_tower_dim(2), gemma4_tower_dim(2), gemma4_tower_dim(quarter)});
-    w = graph_permute(b->g, w, 3, (uint32_t[]){1, 0, 2});
-    return graph_reshape(b->g, w, 1, (graph_dim[]){gemma4_tower_dim(4 * quarter)});
+/* Queries or keys, normed and rotated: one after the other, so that few are in memory at once. A
+ * head holds pairs that turn by columns in its first half, by rows in its second, the two of a pair
+ * a quarter apart: [n, H, 2, 2, quarter]. */
+static graph_value turned_rows(const building *b, graph_value x, const gemma4_clamped *w,
+                               uint32_t norm) {
+    graph *g = b->g;
+    const graph_dim two = {2, 0}, quarter = gemma4_tower_dim(b->v->head_dim / 4);
+    x = gemma4_tower_norm(&b->t, heads(b, gemma4_tower_linear(&b->t, x, w)), norm);
+    x = graph_reshape(g, x, 5,
+                      (graph_dim[]){b->n, gemma4_tower_dim(b->v->n_head), two, two, quarter});
+    const graph_value across = graph_mul(g, graph_flip(g, x, 3), b->sines);
+    return heads(b, graph_add(g, graph_mul(g, x, b->cosines), across));
 }
 
 static graph_value as_keys(const building *b, graph_value x) {
     return graph_unsqueeze(b->g, x, 0);
 }
 
-/* Queries or keys: one after the other, so that few are in memory at once. */
-static graph_value turned_rows(const building *b, graph_value x, const gemma4_clamped *w,
-                               uint32_t norm) {
-    x = heads(b, gemma4_tower_linear(&b->t, x, w), true);
-    return graph_rope(b->g, graph_rms_norm(b->g, x, turned(b, norm), b->v->eps), b->angles);
-}
-
-/* Queries and keys lose nothing by being in another order: both have the same. */
 static graph_value attend(const building *b, const gemma4_vision_layer *layer, graph_value x) {
     graph *g = b->g;
     const graph_value q = turned_rows(b, x, &layer->attn_q, layer->attn_q_norm),
                       k = turned_rows(b, x, &layer->attn_k, layer->attn_k_norm);
-    graph_value v = heads(b, gemma4_tower_linear(&b->t, x, &layer->attn_v), false);
+    graph_value v = heads(b, gemma4_tower_linear(&b->t, x, &layer->attn_v));
     v = graph_rms_norm(g, v, 0, b->v->eps);
     const graph_value o =
         graph_attention(g, q, as_keys(b, k), as_keys(b, v), b->slot, b->last, 1, 0);
@@ -224,6 +211,32 @@ static graph_value add_positions(const building *b, graph_value h, const gemma4_
     return graph_add(b->g, graph_add(b->g, h, column), row);
 }
 
+/* Bytes of pixels as [n, 3 * side * side], channel by channel: -1 to 1, or 0 to 1 without a
+ * tower. */
+static graph_value values_of(const building *b, graph_value pixels) {
+    const uint32_t tower = b->v->n_layer != 0;
+    graph *g = b->g;
+    graph_value x =
+        graph_cast(g, graph_permute(g, pixels, 3, (uint32_t[]){0, 2, 1}), TYPE_F32, false);
+    x = graph_scale(g, x, (tower ? 2.0f : 1.0f) / 255);
+    if (tower) x = graph_sub(g, x, graph_clamp(g, x, 1, 1));
+    return graph_reshape(g, x, 2,
+                         (graph_dim[]){b->n, gemma4_tower_dim(CHANNELS * b->v->side * b->v->side)});
+}
+
+/* Of each patch, [n, 3, 2, quarter]: by column, by row. The first of a pair takes the second by the
+ * negative sine. */
+static void add_angles(building *b, gemma4_vision_graph *out) {
+    graph *g = b->g;
+    const graph_dim two = {2, 0}, quarter = gemma4_tower_dim(b->v->head_dim / 4);
+    out->angles = graph_input(g, "angles", TYPE_F32, 4,
+                              (graph_dim[]){b->n, gemma4_tower_dim(ANGLES), two, quarter});
+    b->cosines = graph_unsqueeze(g, graph_narrow(g, out->angles, 1, 0, 1, 1), 3);
+    b->sines =
+        graph_permute(g, graph_narrow(g, out->angles, 1, 1, 2, 1), 4, (uint32_t[]){0, 2, 1, 3});
+    b->sines = graph_unsqueeze(g, b->sines, 1);
+}
+
 static graph_value pooled(const building *b, graph_value h) {
     const gemma4_vision *v = b->v;
     graph *g = b->g;
@@ -246,15 +259,14 @@ beryl_status gemma4_vision_build(const gemma4_vision *v, const graph_store *stor
     out->extent = graph_extent_add(g, "n_soft", n_soft);
     b.m = (graph_dim){n_soft, out->extent};
     b.n = graph_dim_product(g, b.m, gemma4_tower_dim(v->pool * v->pool));
-    out->pixels = graph_input(g, "pixels", TYPE_F32, 2,
-                              (graph_dim[]){b.n, gemma4_tower_dim(CHANNELS * v->side * v->side)});
+    out->pixels = graph_input(
+        g, "pixels", TYPE_U8, 3,
+        (graph_dim[]){b.n, gemma4_tower_dim(v->side * v->side), gemma4_tower_dim(CHANNELS)});
     out->columns = graph_input(g, "columns", TYPE_I32, 1, &b.n);
     out->rows = graph_input(g, "rows", TYPE_I32, 1, &b.n);
-    graph_value h = out->pixels;
+    graph_value h = values_of(&b, out->pixels);
     if (v->n_layer) {
-        b.angles = out->angles =
-            graph_input(g, "angles", TYPE_F32, 3,
-                        (graph_dim[]){b.n, gemma4_tower_dim(2), gemma4_tower_dim(v->head_dim / 2)});
+        add_angles(&b, out);
         b.slot = graph_clamp(g, out->columns, 0, 0);
         b.last = graph_clamp(g, out->columns, EVERY_PATCH, EVERY_PATCH);
         h = add_positions(&b, graph_linear(g, h, gemma4_tower_stored(&b.t, v->patch_embd)), out);
@@ -277,14 +289,13 @@ uint32_t gemma4_vision_unit(const gemma4_vision *v) {
     return v->side * v->pool;
 }
 
-static void fill_pixels(const gemma4_vision *v, const float values[256], const uint8_t *rgb,
-                        uint32_t width, uint32_t column, uint32_t row, float *out) {
-    for (uint32_t c = 0; c < CHANNELS; c++)
-        for (uint32_t y = 0; y < v->side; y++)
-            for (uint32_t x = 0; x < v->side; x++) {
-                const size_t at = (size_t)(row * v->side + y) * width + column * v->side + x;
-                *out++ = values[rgb[at * CHANNELS + c]];
-            }
+static void fill_pixels(const gemma4_vision *v, const uint8_t *rgb, uint32_t width, uint32_t column,
+                        uint32_t row, uint8_t *out) {
+    const size_t line = (size_t)v->side * CHANNELS;
+    for (uint32_t y = 0; y < v->side; y++) {
+        const size_t at = (size_t)(row * v->side + y) * width + column * v->side;
+        memcpy(out + y * line, rgb + at * CHANNELS, line);
+    }
 }
 
 /* Where a patch stands among all. */
@@ -293,41 +304,37 @@ static size_t place_of(const gemma4_vision *v, uint32_t across, uint32_t column,
     return soft * v->pool * v->pool + row % v->pool * v->pool + column % v->pool;
 }
 
-/* A half of a patch's cosines and sines: `from` has them where that is another patch of the same
- * column or row, which came before. */
+/* A half of a patch's cosines and sines, in rows of head_dim / 2: `from` has them where that is
+ * another patch of the same column or row, which came before. */
 static void fill_angles(uint32_t head_dim, uint32_t position, uint32_t at, const float *from,
                         float *to) {
     const uint32_t quarter = head_dim / 4, half = head_dim / 2;
-    if (from != to) {
-        memcpy(to + at, from + at, quarter * sizeof *to);
-        memcpy(to + half + at, from + half + at, quarter * sizeof *to);
-        return;
-    }
-    for (uint32_t i = 0; i < quarter; i++) {
+    for (uint32_t k = 0; k < ANGLES && from != to; k++)
+        memcpy(to + k * half + at, from + k * half + at, quarter * sizeof *to);
+    for (uint32_t i = 0; i < quarter && from == to; i++) {
         const float angle = (float)position * (float)pow(rope_base, -2.0 * i / half);
         to[at + i] = (float)cos((double)angle);
-        to[half + at + i] = (float)sin((double)angle);
+        to[2 * half + at + i] = (float)sin((double)angle);
+        to[half + at + i] = -to[2 * half + at + i];
     }
 }
 
 void gemma4_vision_fill(const gemma4_vision *v, const uint8_t *rgb, uint32_t width, uint32_t height,
-                        float *pixels, int32_t *columns, int32_t *rows, float *angles) {
+                        uint8_t *pixels, int32_t *columns, int32_t *rows, float *angles) {
     const uint32_t unit = gemma4_vision_unit(v), across = width / unit, each = v->pool * v->pool,
-                   d = v->head_dim;
+                   d = v->head_dim, each_angle = ANGLES * (d / 2);
     const size_t n = (size_t)across * (height / unit) * each,
                  n_pixel = (size_t)CHANNELS * v->side * v->side;
-    float values[256];
-    for (uint32_t i = 0; i < 256; i++)
-        values[i] = v->n_layer ? 2 * ((float)i / 255) - 1 : (float)i / 255;
     for (size_t i = 0; i < n; i++) {
         const uint32_t soft = (uint32_t)(i / each), inside = (uint32_t)(i % each),
                        column = soft % across * v->pool + inside % v->pool,
                        row = soft / across * v->pool + inside / v->pool;
-        fill_pixels(v, values, rgb, width, column, row, pixels + i * n_pixel);
+        fill_pixels(v, rgb, width, column, row, pixels + i * n_pixel);
         columns[i] = (int32_t)column;
         rows[i] = (int32_t)(v->n_position + row);
         if (!angles) continue;
-        fill_angles(d, column, 0, angles + place_of(v, across, column, 0) * d, angles + i * d);
-        fill_angles(d, row, d / 4, angles + place_of(v, across, 0, row) * d, angles + i * d);
+        float *to = angles + i * each_angle;
+        fill_angles(d, column, 0, angles + place_of(v, across, column, 0) * each_angle, to);
+        fill_angles(d, row, d / 4, angles + place_of(v, across, 0, row) * each_angle, to);
     }
 }

@@ -62,9 +62,9 @@ beryl_status gemma4_vision_add(const format_gguf *gguf, uint32_t d, base_arena *
 typedef struct gemma4_vision_graph {
     graph *g;
     uint8_t extent;            /* soft tokens of a run */
-    graph_value pixels;        /* F32 [n, 3 * side * side]: channel, row, column */
+    graph_value pixels;        /* U8 [n, side * side, 3]: row, column, channel */
     graph_value columns, rows; /* I32 [n] */
-    graph_value angles;        /* F32 [n, 2, head_dim / 2]: cos and sin; 0 without a tower */
+    graph_value angles;        /* F32 [n, 3, 2, head_dim / 4]; 0 without a tower */
     graph_value soft;          /* F32 [m, d] */
 } gemma4_vision_graph;
 
@@ -78,6 +78,6 @@ uint32_t gemma4_vision_unit(const gemma4_vision *v);
 /* Inputs for a picture of width x height, rgb [height, width, 3], both whole units and within the
  * positions that there are. columns, rows [n]; angles may be NULL without a tower. */
 void gemma4_vision_fill(const gemma4_vision *v, const uint8_t *rgb, uint32_t width, uint32_t height,
-                        float *pixels, int32_t *columns, int32_t *rows, float *angles);
+                        uint8_t *pixels, int32_t *columns, int32_t *rows, float *angles);
 
 #endif

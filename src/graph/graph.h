@@ -53,6 +53,7 @@ typedef struct graph_tensor {
     uint32_t node;     /* that makes it; UINT32_MAX: none */
     const char *name;  /* for people; never NULL */
     graph_value again; /* it is this value, computed again for a backward pass; 0: it is not */
+    bool narrow;       /* F16 that was F32: what is stored stays finite (plan/pass_narrow.c) */
 } graph_tensor;
 
 /* By op: node->attr.rms_norm.eps. Of attention: window 0: all; most, apart:

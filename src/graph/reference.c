@@ -1,6 +1,7 @@
 /* reference.c - runs a graph node by node on the reference functions. Intermediates live from
  * their node to their last use. */
 #include "graph/reference.h"
+#include "base/build.h"
 #include "base/error.h"
 
 #include <string.h>
@@ -117,10 +118,12 @@ static void give_back(graph_reference *r, uint32_t index) {
     }
 }
 
-/* Norms and scans are written for F32. */
+/* Norms and scans are written for F32, and so are products, whose vectors a plan may keep as
+ * halves. */
 static beryl_status run_node(reference_call *call) {
     const base_op op = call->node->op;
-    const bool rows = graph_op_is_over_rows(op) || graph_op_is_over_axes(op);
+    const bool rows = graph_op_is_over_rows(op) || graph_op_is_over_axes(op) ||
+                      (BUILD_HAS_C_TEXTS && op == OP_LINEAR && call->in[0].t->narrow);
     if (rows && call->out[0].t->type == TYPE_F64) return reference_doubles(call);
     return rows ? reference_through_floats(call, reference_table[op]) : reference_table[op](call);
 }

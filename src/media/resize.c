@@ -83,8 +83,8 @@ static void put_across(const line *l, const uint8_t *a, const uint8_t *b, uint64
 }
 
 /* Row i of the result, from rows of n bytes; sum: [n]. */
-static void put_down(const line *l, uint32_t i, const uint8_t *from, size_t n, int32_t *sum,
-                     uint8_t *to) {
+static inline void put_down(const line *l, uint32_t i, const uint8_t *from, size_t n, int32_t *sum,
+                            uint8_t *to) {
     const int32_t *weight = l->weight + (size_t)i * l->n_most;
     const uint8_t *at = from + l->first[i] * n;
     for (size_t x = 0; x < n; x++) sum[x] = 0;
@@ -92,6 +92,17 @@ static void put_down(const line *l, uint32_t i, const uint8_t *from, size_t n, i
         for (size_t x = 0; x < n; x++) sum[x] += at[x] * weight[k];
     for (size_t x = 0; x < n; x++) to[x] = rounded(sum[x]);
 }
+
+#if defined(__x86_64__) && defined(__GNUC__)
+/* The same with vectors of eight, whose product of 32 bits is one instruction. */
+__attribute__((target("avx2"))) static void
+put_down_wide(const line *l, uint32_t i, const uint8_t *from, size_t n, int32_t *sum, uint8_t *to) {
+    put_down(l, i, from, n, sum, to);
+}
+#define PUT_DOWN (__builtin_cpu_supports("avx2") ? put_down_wide : put_down)
+#else
+#define PUT_DOWN put_down
+#endif
 
 beryl_status media_resize(base_heap *heap, const uint8_t *rgb, uint32_t width, uint32_t height,
                           uint8_t *out, uint32_t to_width, uint32_t to_height) {
@@ -112,7 +123,7 @@ beryl_status media_resize(base_heap *heap, const uint8_t *rgb, uint32_t width, u
                    between + z * row);
     }
     for (uint32_t y = 0; there && y < to_height; y++)
-        put_down(&down, y, between, row, sum, out + y * row);
+        PUT_DOWN(&down, y, between, row, sum, out + y * row);
     base_heap_give(heap, sum, n_sum);
     base_heap_give(heap, room, n_room);
     base_heap_give(heap, between, n_between);

@@ -88,5 +88,7 @@ beryl_status graph_pass_all(graph *g, graph_store *store, const graph_exec_optio
     graph_pass_dead(g);
     beryl_status status = graph_pass_fuse(g, store, options, error);
     if (status == BERYL_OK) status = graph_pass_chains(g, store, error);
-    return status == BERYL_OK && BUILD_HAS_TRAINING ? graph_pass_updates(g, store, error) : status;
+    if (status == BERYL_OK && BUILD_HAS_TRAINING) status = graph_pass_updates(g, store, error);
+    if (status == BERYL_OK && BUILD_HAS_C_TEXTS) graph_pass_narrow(g, store, options);
+    return status;
 }

@@ -22,6 +22,8 @@ beryl_status graph_pass_chains(graph *g, graph_store *store, beryl_error *error)
 /* Trees whose results states become store them in place, several to a dispatch
  * (plan/pass_update.c): after the chains. */
 beryl_status graph_pass_updates(graph *g, graph_store *store, beryl_error *error);
+/* What products round to halves is stored as halves (plan/pass_narrow.c): after all that join. */
+void graph_pass_narrow(graph *g, const graph_store *store, const graph_exec_options *options);
 /* Does a node between the members, itself none of them, change a state that a member before it
  * reads? Joined they would run after it. members rise. */
 bool graph_pass_changes_between(const graph *g, const uint32_t *members, uint32_t n);

@@ -477,6 +477,13 @@ ir_id tile_min_vector(tile_kernel *k, ir_id x) {
     return fold(k, IR_MIN, x);
 }
 
+ir_id tile_half(ir_builder *b, ir_id x) {
+    const uint32_t width = ir_at(b, x)->width;
+    const ir_id most = ir_number(b, IR_F32, width, 65504),
+                least = ir_number(b, IR_F32, width, -65504);
+    return ir_cast(b, IR_F16, ir_max(b, ir_min(b, x, most), least));
+}
+
 /* Of each subgroup by its own op; what they made, by the first lane. */
 static void reduce_subgroups(tile_kernel *k, ir_op op, ir_id x, ir_memory at, uint32_t size) {
     ir_builder *b = k->b;

@@ -188,6 +188,8 @@ ir_id tile_min_vector(tile_kernel *k, ir_id x);
  * that `at` may be used again. */
 ir_id tile_reduce(tile_kernel *k, ir_op op, ir_id x, ir_memory at);
 ir_id tile_gelu(tile_kernel *k, ir_id x); /* tanh form, any width */
+/* f32 as f16, any width: what is beyond its numbers becomes the largest of them. */
+ir_id tile_half(ir_builder *b, ir_id x);
 
 /* every row of dense t begins at a multiple of the vector */
 bool tile_aligned(const tile_kernel *k, const graph_tensor *t);

@@ -15,6 +15,7 @@
 #include "base/build.h"
 #include "tile/block.h"
 #include "tile/dots.h"
+#include "tile/product.h"
 #include "tile/split.h"
 
 #include <assert.h>
@@ -45,9 +46,31 @@ bool tile_tiled_wants(const lowering *l, uint32_t n, uint32_t k) {
     return n >= FROM && (!tile_serial(l) || (tile_is_host(l) && k % TILE_RUN == 0));
 }
 
-/* One value as f16; there are no infinities. */
-static ir_id half(ir_builder *b, ir_id x) {
-    return ir_cast(b, IR_F16, ir_max(b, ir_min(b, x, ir_f32(b, 65504)), ir_f32(b, -65504)));
+/* More vectors than a product of few takes, which reads F32 alone (tile/matvec_fused.c). */
+static bool rounds(const lowering *l, base_type type, uint32_t n, uint32_t k) {
+    return BUILD_HAS_C_TEXTS && ir_has_fragment(l->caps, IR_F16, IR_F32, 16, 8, 16) &&
+           !l->settings.exact && type != TYPE_F32 && n >= FROM_HALVES && k >= 16;
+}
+
+bool tile_takes_halves(const graph *g, const graph_store *store, const lower_settings *settings,
+                       const graph_node *linear) {
+    enum { FEW = 32 }; /* may be a product of another kind, which reads F32 alone */
+    const lowering l = {.g = g,
+                        .store = (graph_store *)(uintptr_t)store,
+                        .caps = device_caps_of(store->device),
+                        .settings = *settings};
+    const graph_tensor *x = graph_tensor_at(g, linear->in[0]);
+    tile_matrix w;
+    if (!tile_matrix_of(&l, linear->in[1], &w) || !graph_is_contiguous(x) || x->offset)
+        return false;
+    const uint64_t n = graph_element_bound(x) / w.k;
+    return n > FEW && n <= UINT32_MAX && tile_tiled_wants(&l, (uint32_t)n, w.k) &&
+           rounds(&l, w.type, (uint32_t)n, w.k);
+}
+
+/* Vectors that were stored as such (plan/pass_narrow.c). */
+static bool are_halves(const lowering *l, const tile_tiled_product *p) {
+    return graph_tensor_at(l->g, p->x)->narrow;
 }
 
 /* Scratch [n, k] of f16: the vectors. */
@@ -66,7 +89,7 @@ static beryl_status halve_vectors(lowering *l, const graph_node *node, const til
           i = ir_loop_marked(b, zero, depth, one, IR_PARALLEL, 1);
     ir_id value = ir_cast(
         b, IR_F32, ir_load(b, x, ir_add(b, ir_add(b, ir_mul(b, v, x_stride), x_offset), i), 1));
-    ir_store(b, out, ir_add(b, ir_mul(b, v, depth), i), half(b, value));
+    ir_store(b, out, ir_add(b, ir_mul(b, v, depth), i), tile_half(b, value));
     ir_end(b), ir_end(b);
     return tile_end_marked(k, (lower_count[IR_DIM_MAX]){p->n, {p->k, 0}},
                            (uint64_t[IR_DIM_MAX]){p->bound, p->k}, error);
@@ -168,7 +191,8 @@ static beryl_status multiply(lowering *l, const graph_node *node, const tile_til
             tile_scratch(k, "weights", SCRATCH_WEIGHT, unpacked, halves ? IR_F16 : IR_F32, IR_READ);
     else if (p->stored) tile_weight_stored(&w, k, "weights", p->weight, p->shard, p->k);
     else tile_weight_plain(&w, k, "weights", p->weight, p->k);
-    if (halves) x = tile_scratch(k, "x", SCRATCH_X, (uint64_t)p->bound * p->k * 2, IR_F16, IR_READ);
+    if (halves && !are_halves(l, p))
+        x = tile_scratch(k, "x", SCRATCH_X, (uint64_t)p->bound * p->k * 2, IR_F16, IR_READ);
     else x = tile_read(k, "x", p->x);
     if (by) list = tile_grouped_list(k, by);
     ir_memory out = {0}, sum = ir_register(b, IR_F32, 1);
@@ -306,12 +330,10 @@ static beryl_status multiply_unpacked(lowering *l, const graph_node *node,
 beryl_status tile_tiled(lowering *l, const graph_node *node, const tile_tiled_product *p,
                         beryl_error *error) {
     const base_type type = graph_tensor_at(l->g, p->weight)->type;
-    const bool halves = BUILD_HAS_C_TEXTS && ir_has_fragment(l->caps, IR_F16, IR_F32, 16, 8, 16) &&
-                        !l->settings.exact && type != TYPE_F32 && p->bound >= FROM_HALVES &&
-                        p->k >= 16;
+    const bool halves = rounds(l, type, p->bound, p->k);
     const bool dots =
         !halves && p->stored && tile_dots_wants(l, type, p->by ? p->by->bound : p->bound, p->k);
-    beryl_status status = halves ? halve_vectors(l, node, p, error) : BERYL_OK;
+    beryl_status status = halves && !are_halves(l, p) ? halve_vectors(l, node, p, error) : BERYL_OK;
     if (status != BERYL_OK) return status;
     const bool packed = base_type_is_quantised(type) || (type == TYPE_BF16 && p->k % TILE_RUN == 0);
     if (p->by) {

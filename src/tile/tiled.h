@@ -29,6 +29,9 @@ ir_id tile_tiled_expert_rows(tile_kernel *k, const tile_tiled_product *p, ir_id 
                              ir_id *column);
 /* Are `n` vectors of k elements enough for tiles on this device? */
 bool tile_tiled_wants(const lowering *l, uint32_t n, uint32_t k);
+/* Does this product, an OP_LINEAR, round its vectors to halves, and take them as halves too? */
+bool tile_takes_halves(const graph *g, const graph_store *store, const lower_settings *settings,
+                       const graph_node *linear);
 /* The vectors may get a dispatch before, and the weight's pieces. by: its list is there. */
 beryl_status tile_tiled(lowering *l, const graph_node *node, const tile_tiled_product *p,
                         beryl_error *error);

@@ -706,8 +706,9 @@ ir_id tree_variance(tree_walk *c, const tree_stat *s, ir_id squares) {
 }
 
 /* As memory has it. What was rounded to that type is not rounded again. */
-static ir_id element_of(ir_builder *b, base_type type, ir_id x) {
-    const ir_type to = tile_element(type);
+static ir_id element_of(ir_builder *b, const graph_tensor *t, ir_id x) {
+    const ir_type to = tile_element(t->type);
+    if (BUILD_HAS_C_TEXTS && t->narrow) return tile_half(b, x);
     const ir_instruction *i = ir_at(b, x),
                          *from = i && i->op == IR_CAST ? ir_at(b, i->in[0]) : NULL;
     return from && from->type == to && i->type == IR_F32 ? i->in[0] : ir_cast(b, to, x);
@@ -720,7 +721,7 @@ void tree_store(tree_walk *c, tree_spot *s, uint32_t level) {
     for (uint32_t i = 0; i < c->t.n_out; i++)
         if (c->t.values[c->t.out[i]].level == level)
             ir_store(c->k->b, c->memory[i], s->at[i],
-                     element_of(c->k->b, c->t.seen[i].type, tree_value_at(c, s, c->t.out[i])));
+                     element_of(c->k->b, &c->t.seen[i], tree_value_at(c, s, c->t.out[i])));
 }
 
 void tree_walk_rows(tree_walk *c) {

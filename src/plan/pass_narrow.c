@@ -1,0 +1,81 @@
+/* pass_narrow.c - values that products on matrix units alone read are kept as the halves to which
+ * those would round them: what makes such a value stores it so, once for all of them. */
+#include "plan/pass.h"
+#include "tile/fused.h"
+#include "tile/tiled.h"
+
+/* v itself, or all of it in another shape? */
+static bool is_whole(const graph *g, graph_value view, graph_value v) {
+    const graph_tensor *t = graph_tensor_at(g, view);
+    return view == v || (t->base == v && !t->offset && graph_is_contiguous(t) &&
+                         graph_element_bound(t) == graph_element_bound(graph_tensor_at(g, v)));
+}
+
+/* The node's product, if that and nothing else in it reads v; NULL: not so. */
+static const graph_node *product_of(const graph *g, const graph_node *node, graph_value v) {
+    const graph_node *product = NULL;
+    if (node->op == OP_LINEAR)
+        return node->n_in == 2 && is_whole(g, node->in[0], v) && graph_base_of(g, node->in[1]) != v
+                   ? node
+                   : NULL;
+    if (node->op != OP_FUSED || node->attr.fused.kind != FUSED_CHAIN) return NULL;
+    const graph_region r = graph_region_of(g, node);
+    for (uint32_t i = 0; i < r.n; i++)
+        for (uint32_t k = 0; k < r.node[i]->n_in; k++) {
+            if (!r.node[i]->in[k] || graph_base_of(g, r.node[i]->in[k]) != v) continue;
+            if (product || r.node[i]->op != OP_LINEAR || r.node[i]->n_in > 2 || k ||
+                !is_whole(g, r.node[i]->in[0], v))
+                return NULL;
+            product = r.node[i];
+        }
+    return product;
+}
+
+/* Do trees store what this operation makes? */
+static bool is_stored_by_trees(const graph_node *node) {
+    return graph_op_is_pointwise(node->op) ||
+           (graph_op_is_over_rows(node->op) && !graph_op_reduces(node->op) && node->n_out == 1);
+}
+
+static bool is_made_by_a_tree(const graph *g, const graph_node *node, graph_value v) {
+    bool stored = false;
+    for (uint32_t i = 0; i < node->n_out; i++) stored |= node->out[i] == v;
+    if (!stored || node->op != OP_FUSED) return stored && is_stored_by_trees(node);
+    if (node->attr.fused.kind != FUSED_CHAIN) return false;
+    const graph_region r = graph_region_of(g, node);
+    for (uint32_t i = 0; i < r.n; i++)
+        if (r.node[i]->out[0] == v) return is_stored_by_trees(r.node[i]);
+    return false;
+}
+
+static bool can_be_halves(const graph *g, const graph_store *store, const lower_settings *settings,
+                          graph_value v) {
+    const graph_tensor *t = graph_tensor_at(g, v);
+    bool read = false;
+    if (t->type != TYPE_F32 || t->role != ROLE_INTERMEDIATE || t->base || t->node == UINT32_MAX ||
+        g->nodes.data[t->node].dead || !is_made_by_a_tree(g, &g->nodes.data[t->node], v))
+        return false;
+    for (size_t i = t->node + 1; i < g->nodes.count; i++) {
+        const graph_node *node = &g->nodes.data[i];
+        bool reads = false;
+        for (uint32_t k = 0; !node->dead && k < node->n_in; k++)
+            reads |= node->in[k] && graph_base_of(g, node->in[k]) == v;
+        if (!reads) continue;
+        const graph_node *product = product_of(g, node, v);
+        if (!product || !tile_takes_halves(g, store, settings, product)) return false;
+        read = true;
+    }
+    return read;
+}
+
+void graph_pass_narrow(graph *g, const graph_store *store, const graph_exec_options *options) {
+    const lower_settings settings = lower_settings_of(options);
+    if (settings.exact || !store->device || !device_caps_of(store->device)->fragments) return;
+    for (graph_value v = 1; v < g->tensors.count; v++) {
+        graph_tensor *t = &g->tensors.data[v];
+        /* views come after what they are views of */
+        t->narrow =
+            t->base ? graph_tensor_at(g, t->base)->narrow : can_be_halves(g, store, &settings, v);
+        if (t->narrow) t->type = TYPE_F16;
+    }
+}
