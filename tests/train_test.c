@@ -1,13 +1,14 @@
 /* train_test.c - training of adapters against the runs that PEFT made (tests/data/README.md):
  * losses, norms, rates, first gradients, last matrices; what is refused; cancelling; going on from
  * a checkpoint. */
-#define _POSIX_C_SOURCE 200809L
+#define _XOPEN_SOURCE 700
 #include "base/file.h"
 #include "device/dummy/dummy.h"
 #include "engine/train.h"
 #include "gguf_make.h"
 #include "model.h"
 
+#include <limits.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -83,6 +84,30 @@ static bool write_order(run *r, uint32_t epochs) {
     return order && status == BERYL_OK;
 }
 
+/* The reference's data, its pictures where the fixtures are. */
+static const char *data_of(run *r, int which, const char *what) {
+    static const char key[] = "\"picture\":\"";
+    char *text = NULL, folder[PATH_MAX + 1];
+    size_t size = 0;
+    base_text out;
+    base_text_init(&out, &r->heap);
+    if (!realpath(test_data(r->t, ""), folder)) folder[0] = 0;
+    strcat(folder, "/");
+    CHECK_INT(r->t, base_file_read(&r->heap, path_of(r, which, what), 1 << 20, &text, &size, NULL),
+              BERYL_OK);
+    for (const char *at = text, *next; at && *at; at = next) {
+        const char *found = strstr(at, key);
+        next = found ? found + sizeof key - 1 : text + size;
+        base_text_add(&out, at, (size_t)(next - at));
+        if (found) base_text_add(&out, folder, strlen(folder));
+    }
+    snprintf(r->paths[which], sizeof *r->paths, "%s/%s", test_scratch(r->t), what);
+    CHECK_INT(r->t, base_file_write(r->paths[which], out.data, out.size, NULL), BERYL_OK);
+    base_text_fini(&out);
+    base_heap_give(&r->heap, text, size + 1);
+    return r->paths[which];
+}
+
 static bool run_open(run *r, test *t, const char *name, int where, const char *recompute) {
     beryl_error error = {0};
     base_view base;
@@ -100,8 +125,8 @@ static bool run_open(run *r, test *t, const char *name, int where, const char *r
     }
     snprintf(file, sizeof file, "%.*s.gguf", (int)base.size, base.data);
     r->options = (beryl_train_options){.size = sizeof r->options,
-                                       .data = path_of(r, 0, "train.jsonl"),
-                                       .valid = path_of(r, 1, "valid.jsonl"),
+                                       .data = data_of(r, 0, "train.jsonl"),
+                                       .valid = data_of(r, 1, "valid.jsonl"),
                                        .init = path_of(r, 2, "initial"),
                                        .order = r->paths[4],
                                        .recompute = recompute,
@@ -658,7 +683,8 @@ static void check_memory(test *t) {
 }
 
 void test_train(test *t) {
-    static const char *const runs[] = {"train-e2b-f32", "train-e2b-q4km", "train-embd"};
+    static const char *const runs[] = {"train-e2b-f32", "train-e2b-q4km", "train-embd",
+                                       "train-image"};
     static const int places[] = {MODEL_REFERENCE, MODEL_HOST, MODEL_WEBGPU, MODEL_MIN, MODEL_CUDA};
     for (size_t i = 0; i < sizeof runs / sizeof *runs; i++)
         for (size_t k = 0; k < sizeof places / sizeof *places; k++)

@@ -181,9 +181,13 @@ beryl_status engine_tower_step(beryl_task *task, beryl_media_kind kind, uint32_t
 
 /* ---- let go ---------------------------------------------------------------------------------- */
 
-void beryl_engine_trim(beryl_engine *e) {
-    if (!e) return;
+void engine_towers_leave(beryl_engine *e) {
     for (int i = 0; e->towers && i < 2; i++)
         if (!e->towers->tower[i].users) unload(&e->towers->tower[i]);
+}
+
+void beryl_engine_trim(beryl_engine *e) {
+    if (!e) return;
+    engine_towers_leave(e);
     if (e->loaded && !e->n_flight && !e->prompt.n_row && !e->step.n_row) engine_plans_close(e);
 }
