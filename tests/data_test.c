@@ -357,7 +357,6 @@ static void check_media_refused(test *t) {
         const char *line, *says;
     } lines[] = {
         {"{\"tokens\":[3,I,4]}", "line 1: tokens: of a picture, which is not given"},
-        {"{\"tokens\":[3,A,4]}", "line 1: tokens: of a sound, which is not given"},
         {"{\"tokens\":[3,I,4],\"sound\":\"p\"}", "of a picture, which is not given"},
         {"{\"tokens\":[3,A,4],\"sound\":\"\"}", "sound: must be the path of a file"},
         {"{\"tokens\":[3,4],\"sound\":\"p\"}", "sound: no token of it among the tokens"},

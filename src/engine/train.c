@@ -73,8 +73,8 @@ static beryl_status read_data(beryl_train *t, const char *path, const char *text
     beryl_status status = size ? BERYL_OK : base_source_open_file(&e->heap, path, &source, error);
     if (status != BERYL_OK) return status;
     const char *name = size ? "the data" : path;
-    train_media_place place = {t, size ? NULL : path};
-    const train_media media = {&place, train_media_open};
+    train_media_data at = {t, size ? NULL : path};
+    const train_media media = {&at, train_media_open};
     const train_data_desc desc = {.heap = &e->heap,
                                   .source = &source,
                                   .name = name,
@@ -268,6 +268,7 @@ static beryl_status open_all(beryl_train *t, const beryl_train_options *given, b
         status = read_data(t, o->data, o->data_text, o->data_size, &t->data, error);
     if (status == BERYL_OK && (o->valid || o->valid_size))
         status = read_data(t, o->valid, o->valid_text, o->valid_size, &t->valid, error);
+    if (status == BERYL_OK && BUILD_HAS_MEDIA_FILES) status = train_media_place(t, error);
     if (status == BERYL_OK) status = plan_steps(t, error);
     if (status == BERYL_OK) status = train_adapter_make(t, error);
     if (status == BERYL_OK && t->options.resume) status = train_resume(t, t->options.resume, error);

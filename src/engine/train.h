@@ -61,14 +61,16 @@ beryl_status train_resume(beryl_train *train, const char *path, beryl_error *err
 
 /* ---- pictures and sound of the data (train_media.c) */
 
-typedef struct train_media_place { /* `user` of train_media_open */
+typedef struct train_media_data { /* `user` of train_media_open */
     beryl_train *train;
     const char *data; /* path of the data, which paths in it are beside; NULL: none */
-} train_media_place;
+} train_media_data;
 /* As train_media.open. A part of a conversation has a file's "path", or what attach.c reads. */
 beryl_status train_media_open(void *user, const train_medium *what, uint32_t *number,
                               uint32_t *n_soft, beryl_error *error);
-/* As a task's step: OK: all are encoded. */
+/* The towers' weights get their memory, before the training takes what it finds. */
+beryl_status train_media_place(beryl_train *train, beryl_error *error);
+/* As a task's step: OK: all are encoded, and the towers have left. */
 beryl_status train_media_encode(beryl_train *train, beryl_task *task, media_encoding *c);
 /* Of a row that is in a pass from `base` on: soft tokens, and what those of a picture see. */
 void train_media_put(const beryl_train *train, const gemma4_text *text, graph_exec *exec,

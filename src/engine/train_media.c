@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "engine/media.h"
+#include "engine/towers.h"
 #include "engine/train.h"
 
 #include <string.h>
@@ -21,7 +22,7 @@ static beryl_status open_file(beryl_train *t, const char *data, bool sound, bool
     const size_t n_folder = slash ? (size_t)(slash + 1 - data) : 0;
     char *path = base_arena_print(&t->arena, "%.*s%s", (int)n_folder, data ? data : "", file);
     if (!path) return base_fail(error, BERYL_NO_MEMORY, "out of host memory");
-    const uint64_t source = base_hash(path, strlen(path), 3 + (uint64_t)resized);
+    const uint64_t source = base_hash(path, strlen(path), sound ? 5 : 3 + (uint64_t)resized);
     beryl_media *m = NULL;
     for (size_t i = 0; !m && i < t->media.count; i++)
         if (t->media.data[i]->source == source) (m = t->media.data[i])->users++;
@@ -46,7 +47,7 @@ static beryl_status open_file(beryl_train *t, const char *data, bool sound, bool
 
 beryl_status train_media_open(void *user, const train_medium *what, uint32_t *number,
                               uint32_t *n_soft, beryl_error *error) {
-    const train_media_place *at = user;
+    const train_media_data *at = user;
     beryl_train *t = at->train;
     const base_json *path = what->place ? base_json_find(what->place->part, "path") : NULL;
     const char *file = what->file;
@@ -66,6 +67,13 @@ beryl_status train_media_open(void *user, const train_medium *what, uint32_t *nu
     *number = (uint32_t)t->media.count - 1;
     *n_soft = t->media.data[*number]->n_soft;
     return BERYL_OK;
+}
+
+beryl_status train_media_place(beryl_train *t, beryl_error *error) {
+    beryl_status status = BERYL_OK;
+    for (size_t i = 0; status == BERYL_OK && i < t->media.count; i++)
+        status = engine_tower_place(t->engine, t->media.data[i]->kind, error);
+    return status;
 }
 
 beryl_status train_media_encode(beryl_train *t, beryl_task *task, media_encoding *c) {
@@ -106,6 +114,18 @@ void train_media_put(const beryl_train *t, const gemma4_text *text, graph_exec *
             if (all && first[at] > (int32_t)begin) first[at] = (int32_t)begin;
         }
     }
+}
+
+beryl_status beryl_train_row_media(const beryl_train *t, uint32_t row, uint32_t i, uint32_t *begin,
+                                   beryl_media **media, beryl_error *error) {
+    if (!t || row >= t->data.n || !begin || !media)
+        return base_fail(error, BERYL_MISUSE, "no such row, or no place for its media");
+    const train_row *of = &t->data.rows[row];
+    if (i >= of->n_span) return base_fail(error, BERYL_NOT_FOUND, "the row has no more media");
+    *begin = of->spans[i].begin;
+    *media = t->media.data[of->spans[i].medium];
+    (*media)->users++;
+    return BERYL_OK;
 }
 
 uint64_t train_media_digest(const beryl_train *t, const train_row *row, uint64_t hash) {

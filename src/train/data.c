@@ -132,11 +132,11 @@ static beryl_status put_file(reading *r, const base_json *line, bool sound) {
     while (begin < n_id && ids[begin] != soft) begin++;
     for (end = begin; end < n_id && ids[end] == soft;) end++;
     for (next = end; next < n_id && ids[next] != soft;) next++;
-    if (begin == end && !file) return BERYL_OK;
+    if ((begin == end || sound) && !file) return BERYL_OK; /* a clip's alone are taken as tokens */
     if (begin == end)
         return base_fail(r->error, BERYL_BAD_INPUT, "%s: no token of it among the tokens", key);
     if (!file)
-        return base_fail(r->error, BERYL_BAD_INPUT, "tokens: of a %s, which is not given", key);
+        return base_fail(r->error, BERYL_BAD_INPUT, "tokens: of a picture, which is not given");
     if (next < n_id)
         return base_fail(r->error, BERYL_BAD_INPUT,
                          "tokens: soft tokens of one %s at %zu and at %zu", key, begin, next);
@@ -377,6 +377,11 @@ static beryl_status read_tokens(reading *r, const base_json *line) {
     }
     beryl_status status = put_file(r, line, false);
     if (!status) status = put_file(r, line, true);
+    if (r->spans.count == 2 && r->spans.data[0].begin > r->spans.data[1].begin) {
+        const train_span last = r->spans.data[0];
+        r->spans.data[0] = r->spans.data[1];
+        r->spans.data[1] = last;
+    }
     if (!status) status = add_mask(r, true);
     if (status) return status;
     size_t t = 0;

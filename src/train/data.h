@@ -48,7 +48,7 @@ typedef struct train_row {
     const int32_t *tokens; /* [n], of the vocabulary */
     const uint8_t *mask; /* [n] 1: a target, predicted from the tokens before it; the first is 0 */
     uint32_t n;          /* at least 2; of mask[1..] at least one is 1 */
-    const train_span *spans; /* [n_span] */
+    const train_span *spans; /* [n_span], in order */
     uint32_t n_span;
     uint32_t line; /* from 1; of a plain text 0 */
 } train_row;
