@@ -4,7 +4,7 @@
 # Numbers are judged by other suites; small fixtures on the reference device are enough here.
 set -u
 program=$(realpath "${1:?the program\'s path}")
-data=$(realpath "$(dirname "$0")/data")
+data=$(realpath "$(dirname "$0")/data") tools=$(realpath "$(dirname "$0")/../tools")
 model=$data/e2b-f32.gguf
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
@@ -165,6 +165,15 @@ refused_part picture-of-nothing 'holds no picture and has no path' '{"type":"ima
 refused_part picture-elsewhere 'a data URL in base64 is taken' '{"type":"image_url","image_url":{"url":"https://example.org/a.png"}}'
 printf '%s\n' "$seen" >media/rows.jsonl
 refused model-without-a-tower 1 'rows.jsonl, line 1: this model has no tower for pictures' "$model" media/rows.jsonl --out x
+
+# ---- PEFT and llama.cpp read what is written, where they are installed ----------------------------------------
+out=$("$tools/adapter-check" "$program" 2>err.txt)
+rc=$? err=$(grep -v '^skip' <<<"$out"; tail -n 1 err.txt)
+while IFS= read -r line; do
+    if [[ $line =~ ^skip\ (.*)\ \((.*)\)$ ]]; then name=train/written-for-${BASH_REMATCH[1]} skip "${BASH_REMATCH[2]}"; fi
+done <<<"$out"
+name=train/written-for-others
+if [ $rc != 0 ] || [[ $out == *"ok "* ]]; then code 0 && ok; fi
 
 # Ten facts in six phrasings, asked in three others; and it still tells stories.
 if [ -n "${BERYL_TEST_ALL-}" ]; then
