@@ -8,7 +8,18 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-enum { N_TOKEN = TEXT_SPECIAL_COUNT + 256 + 3 };
+enum { N_TOKEN = TEXT_SPECIAL_COUNT + 256 + 3, N_SOFT = 3 };
+
+/* Any file is a picture, or sound; so is what a part of a conversation holds. */
+static beryl_status open_medium(void *user, const train_medium *what, uint32_t *number,
+                                uint32_t *n_soft, beryl_error *error) {
+    (void)user;
+    (void)error;
+    if (!what->place == !what->file || (what->file && !what->file[0])) abort();
+    *number = what->sound;
+    *n_soft = N_SOFT;
+    return BERYL_OK;
+}
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     base_heap heap;
@@ -39,11 +50,13 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
                                    .unk = -1};
     if (text_tokenizer_open(&heap, &vocab, &tok, NULL)) abort();
     const beryl_source source = base_source_of_memory(data + 1, size - 1);
+    const train_media media = {.open = open_medium};
     const train_data_desc desc = {.heap = &heap,
                                   .source = &source,
                                   .name = "data",
                                   .tokenizer = tok,
                                   .style = data[0] & 1 ? TEXT_CHAT_LARGE : TEXT_CHAT_SMALL,
+                                  .media = &media,
                                   .whole = data[0] & 2,
                                   .cut = data[0] & 4,
                                   .plain = data[0] & 8,
@@ -60,7 +73,13 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
                 if (row->tokens[t] < 0 || row->tokens[t] >= N_TOKEN || row->mask[t] > 1) abort();
                 targets += row->mask[t];
             }
-            if (!targets || (row->picture && !row->picture[0])) abort();
+            if (!targets) abort();
+            for (uint32_t k = 0; k < row->n_span; k++) {
+                const train_span span = row->spans[k];
+                if (span.begin + (uint64_t)span.n > row->n || span.n != N_SOFT) abort();
+                for (uint32_t t = span.begin; t < span.begin + span.n; t++)
+                    if (row->mask[t] || row->tokens[t] != row->tokens[span.begin]) abort();
+            }
             n_token += row->n;
             n_target += targets;
         }

@@ -15,7 +15,8 @@
  *     beryl_train_close(train);
  *
  * Data is read whole before the first step, and not trusted: a line that cannot be used is refused
- * with its number.
+ * with its number. Pictures and clips that it names (files beside it) or holds are encoded once, in
+ * the first task, and stay in host memory as soft tokens. In a browser it has none.
  */
 #ifndef BERYL_TRAIN_H
 #define BERYL_TRAIN_H
@@ -85,7 +86,7 @@ typedef struct beryl_train_report {
 
 /* Reads the data, lays out adapter, gradients and moments beside the model. While it is open no
  * adapter can be opened or closed on the engine. BAD_INPUT: a line that cannot be used, with its
- * number, or a checkpoint of another training. UNSUPPORTED: experts, pictures. Options are copied.
+ * number, or a checkpoint of another training. UNSUPPORTED: experts, video. Options are copied.
  * In a browser's module PENDING: runs are under way, call again. */
 BERYL_API beryl_status beryl_train_open(beryl_engine *engine, const beryl_train_options *options,
                                         beryl_train **train, beryl_error *error);
@@ -101,6 +102,11 @@ BERYL_API beryl_train_report beryl_train_report_of(const beryl_train *train);
  * is closed. */
 BERYL_API beryl_status beryl_train_row(const beryl_train *train, uint32_t i, const int32_t **tokens,
                                        const uint8_t **mask, uint32_t *n, beryl_error *error);
+/* Picture or clip i of row `row`, and which of its tokens is the first of that. To be closed
+ * (beryl_media_close). NOT_FOUND: the row has no more. */
+BERYL_API beryl_status beryl_train_row_media(const beryl_train *train, uint32_t row, uint32_t i,
+                                             uint32_t *begin, beryl_media **media,
+                                             beryl_error *error);
 /* form "peft" (NULL): path is a folder; "gguf", "rullama": a file. What has its name is whole. */
 BERYL_API beryl_status beryl_train_save(beryl_train *train, const char *path, const char *form,
                                         beryl_error *error);

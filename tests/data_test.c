@@ -23,6 +23,26 @@ static beryl_status data_read(text_make *m, const char *text, train_data_desc de
     return train_data_read(out, &desc, error);
 }
 
+/* What stands in for pictures and sound: each has as many soft tokens as told. */
+typedef struct stand_in {
+    uint32_t n_soft[16], n;
+    char said[16][40]; /* kind, and the file or the type of the part */
+} stand_in;
+
+static beryl_status stand_in_open(void *user, const train_medium *what, uint32_t *number,
+                                  uint32_t *n_soft, beryl_error *error) {
+    stand_in *s = user;
+    const base_view type =
+        what->place ? base_json_find(what->place->part, "type")->text : base_view_of(what->file);
+    if (base_view_equal(type, BASE_VIEW("broken")))
+        return base_fail(error, BERYL_BAD_INPUT, "no picture at all");
+    snprintf(s->said[s->n], sizeof *s->said, "%s %.*s", what->sound ? "sound" : "picture",
+             (int)type.size, type.data);
+    *number = s->n;
+    *n_soft = s->n_soft[s->n++];
+    return BERYL_OK;
+}
+
 /* A row as text, runs of targets in brackets. */
 static void row_write(const text_make *m, const train_row *row, base_text *to) {
     for (uint32_t t = 0; t < row->n; t++) {
@@ -194,6 +214,8 @@ static size_t list_of(const char *line, const char *key, long *to, size_t room) 
 
 static void check_fixture(test *t, const char *model, const char *file) {
     enum { ROOM = 512 };
+    stand_in seen = {0};
+    const train_media media = {&seen, stand_in_open};
     text_make m;
     base_heap heap;
     char *text = NULL;
@@ -202,8 +224,16 @@ static void check_fixture(test *t, const char *model, const char *file) {
     train_data data;
     base_heap_init(&heap, NULL);
     if (!text_make_file(t, &m, test_data(t, model))) return;
-    if (base_file_read(&heap, test_data(t, file), 1 << 20, &text, &size, &error) ||
-        data_read(&m, text, (train_data_desc){0}, &data, &error)) {
+    beryl_status status = base_file_read(&heap, test_data(t, file), 1 << 20, &text, &size, &error);
+    const int32_t soft = text_media_soft(m.tok, TEXT_CHUNK_IMAGE);
+    for (const char *line = text; !status && line && *line && seen.n < 16; seen.n++) {
+        long tokens[ROOM];
+        const size_t count = list_of(line, "\"tokens\"", tokens, ROOM);
+        for (size_t i = 0; i < count; i++) seen.n_soft[seen.n] += tokens[i] == soft;
+        line = strchr(line, '\n') + 1;
+    }
+    seen.n = 0;
+    if (status || data_read(&m, text, (train_data_desc){.media = &media}, &data, &error)) {
         test_fail(t, __FILE__, __LINE__, "%s", error.message);
     } else {
         uint32_t n = 0;
@@ -220,9 +250,14 @@ static void check_fixture(test *t, const char *model, const char *file) {
             for (uint32_t k = 0; k < row->n && k < count; k++)
                 CHECK(t, row->tokens[k] == tokens[k] && row->mask[k] == mask[k]);
             const char *picture = strstr(line, "\"picture\":\"");
-            CHECK(t, !picture == !row->picture);
-            if (picture && row->picture)
-                CHECK(t, !strncmp(picture + 11, row->picture, strlen(row->picture)));
+            CHECK_INT(t, row->n_span, picture != NULL);
+            if (!picture || !row->n_span) continue;
+            const train_span span = row->spans[0];
+            CHECK_INT(t, span.n, seen.n_soft[n]);
+            CHECK_INT(t, span.medium, n);
+            CHECK(t, !strncmp(picture + 11, seen.said[n] + 8, strlen(seen.said[n] + 8)));
+            for (uint32_t k = 0; k < row->n; k++)
+                CHECK(t, (row->tokens[k] == soft) == (k >= span.begin && k < span.begin + span.n));
         }
         CHECK_INT(t, data.n, n);
         train_data_free(&data);
@@ -260,6 +295,105 @@ static void check_plain(test *t) {
     text_make_close(&m);
 }
 
+/* Places of a conversation are as long as what stands there, between the tokens that enclose it;
+ * files of a line of tokens are where their tokens are. None of it is learned. */
+static void check_media(test *t) {
+    static const struct {
+        const char *line, *want, *said[2];
+        uint32_t begin[2];
+        bool whole;
+    } lines[] = {
+        {"{\"messages\":[{\"role\":\"user\",\"content\":[{\"type\":\"text\",\"text\":\"Hi\"},"
+         "{\"type\":\"image_url\"},{\"type\":\"input_audio\"}]}," ANSWER("Ho") "]}",
+         "<bos><|turn>user\nHi<|image><|image|><|image|><image|>"
+         "<|audio><|audio|><|audio|><|audio|><audio|><turn|>\n<|turn>model\n[Ho<turn|>]\n",
+         {"picture image_url", "sound input_audio"},
+         {6, 10},
+         false},
+        {"{\"messages\":[{\"role\":\"user\",\"content\":[{\"type\":\"image\"},"
+         "{\"type\":\"audio\"}]}," ANSWER("Ho") "]}",
+         "<bos>[<|turn>user\n<|image>]<|image|><|image|>[<image|>"
+         "<|audio>]<|audio|><|audio|><|audio|>[<audio|><turn|>\n<|turn>model\nHo<turn|>\n]",
+         {"picture image", "sound audio"},
+         {4, 8},
+         true},
+    };
+    text_make m;
+    if (!text_make_tiny(t, &m)) return;
+    for (size_t i = 0; i < sizeof lines / sizeof *lines; i++) {
+        stand_in seen = {.n_soft = {2, 3}};
+        const train_media media = {&seen, stand_in_open};
+        train_data data;
+        beryl_error error;
+        base_text got;
+        base_text_init(&got, &m.heap);
+        if (data_read(&m, lines[i].line,
+                      (train_data_desc){.media = &media, .whole = lines[i].whole}, &data, &error)) {
+            test_fail(t, __FILE__, __LINE__, "%s", error.message);
+        } else {
+            const train_row *row = &data.rows[0];
+            row_write(&m, row, &got);
+            CHECK_TEXT(t, got.data, lines[i].want);
+            CHECK_INT(t, row->n_span, 2);
+            for (uint32_t k = 0; k < row->n_span; k++) {
+                const train_span *span = &row->spans[k];
+                const text_chunk_kind kind = k ? TEXT_CHUNK_AUDIO : TEXT_CHUNK_IMAGE;
+                CHECK_TEXT(t, seen.said[k], lines[i].said[k]);
+                CHECK(t, span->n == 2 + k && span->medium == k);
+                CHECK_INT(t, row->tokens[span->begin], text_media_soft(m.tok, kind));
+                CHECK(t, row->tokens[span->begin - 1] != row->tokens[span->begin]);
+            }
+            train_data_free(&data);
+        }
+        base_text_fini(&got);
+    }
+    text_make_close(&m);
+    CHECK_INT(t, m.heap.bytes, 0);
+}
+
+/* Lines whose media is not what their tokens say. I: a picture's soft token, A: a clip's. */
+static void check_media_refused(test *t) {
+    static const struct {
+        const char *line, *says;
+    } lines[] = {
+        {"{\"tokens\":[3,I,4]}", "line 1: tokens: of a picture, which is not given"},
+        {"{\"tokens\":[3,I,4],\"sound\":\"p\"}", "of a picture, which is not given"},
+        {"{\"tokens\":[3,A,4],\"sound\":\"\"}", "sound: must be the path of a file"},
+        {"{\"tokens\":[3,4],\"sound\":\"p\"}", "sound: no token of it among the tokens"},
+        {"{\"tokens\":[3,I,4],\"picture\":\"p\"}", "picture: 2 soft tokens, for 1 places"},
+        {"{\"tokens\":[3,I,I,4,I],\"picture\":\"p\"}", "one picture at 1 and at 4"},
+        {"{\"tokens\":[3,I,I,4],\"picture\":\"broken\"}", "line 1: no picture at all"},
+        {"{\"tokens\":[3,I,I],\"picture\":\"p\"}", "nothing to learn"},
+        {"{\"messages\":[{\"role\":\"user\",\"content\":[{\"type\":\"video\"}]}," ANSWER("x") "]}",
+         "a conversation with video"},
+    };
+    text_make m;
+    if (!text_make_tiny(t, &m)) return;
+    for (size_t i = 0; i < sizeof lines / sizeof *lines; i++) {
+        stand_in seen = {.n_soft = {2, 2}};
+        const train_media media = {&seen, stand_in_open};
+        train_data data;
+        beryl_error error;
+        base_text text;
+        base_text_init(&text, &m.heap);
+        for (const char *at = lines[i].line; *at; at++) {
+            const bool place = (*at == 'I' || *at == 'A') && (at[-1] == ',' || at[-1] == '[');
+            if (place)
+                base_text_print(
+                    &text, "%d",
+                    text_media_soft(m.tok, *at == 'A' ? TEXT_CHUNK_AUDIO : TEXT_CHUNK_IMAGE));
+            else base_text_add(&text, at, 1);
+        }
+        if (!data_read(&m, text.data, (train_data_desc){.media = &media}, &data, &error) ||
+            !strstr(error.message, lines[i].says))
+            test_fail(t, __FILE__, __LINE__, "\"%s\" gives \"%s\", not \"%s\"", text.data,
+                      error.message, lines[i].says);
+        base_text_fini(&text);
+    }
+    text_make_close(&m);
+    CHECK_INT(t, m.heap.bytes, 0);
+}
+
 /* ---- what is refused ------------------------------------------------------------------------- */
 
 #define GOOD "{\"prompt\":\"Hi\",\"completion\":\"Ho\"}\n"
@@ -279,7 +413,7 @@ static const struct {
     {"{\"messages\":{}}", "messages: must be a list", {0}},
     {"{\"messages\":[" USER("Hi") "]}", "line 1: nothing to learn", {0}},
     {"{\"messages\":[{\"role\":\"user\",\"content\":[{\"type\":\"image\"}]}," ANSWER("x") "]}",
-     "with pictures, sound or video",
+     "pictures and sound are not read here",
      {0}},
     {"{\"conversations\":1}", "conversations: must be a list", {0}},
     {"{\"conversations\":[1]}", "must be a list of", {0}},
@@ -323,7 +457,7 @@ static void check_refusals(test *t) {
     CHECK_INT(t, m.heap.bytes, 0);
 }
 
-/* A vocabulary's picture without the file, and a source that fails. */
+/* A source that fails, and one that is too long. */
 static beryl_status fails(void *user, uint64_t offset, void *to, size_t size) {
     (void)user, (void)offset, (void)to, (void)size;
     return BERYL_IO;
@@ -341,18 +475,6 @@ static void check_sources(test *t) {
     CHECK(t, error.message[0]);
     source.size = UINT64_MAX;
     CHECK_INT(t, train_data_read(&data, &desc, &error), BERYL_BAD_INPUT);
-    char line[80];
-    const int soft = text_special(m.tok, TEXT_SPECIAL_IMAGE_SOFT);
-    snprintf(line, sizeof line, "{\"tokens\":[2,%d]}", soft);
-    CHECK_INT(t, data_read(&m, line, (train_data_desc){0}, &data, &error), BERYL_BAD_INPUT);
-    CHECK(t, strstr(error.message, "of a picture, which is not given"));
-    snprintf(line, sizeof line, "{\"tokens\":[2,%d,3],\"mask\":[false,0,true],\"picture\":\"p\"}",
-             soft);
-    if (!data_read(&m, line, (train_data_desc){0}, &data, &error)) {
-        CHECK_TEXT(t, data.rows[0].picture, "p");
-        CHECK_INT(t, data.n_target, 1);
-        train_data_free(&data);
-    } else test_fail(t, __FILE__, __LINE__, "%s", error.message);
     text_make_close(&m);
 }
 
@@ -452,9 +574,11 @@ void test_train_data(test *t) {
         check_fixture(t, "e2b-f32.gguf", "lora/train-e2b-f32/train.jsonl");
     if (test_case(t, "data/tokens-with-pictures"))
         check_fixture(t, "e2b-mm.gguf", "lora/train-image/train.jsonl");
+    if (test_case(t, "data/pictures-and-sound-in-their-places")) check_media(t);
+    if (test_case(t, "data/pictures-and-sound-refused")) check_media_refused(t);
     if (test_case(t, "data/plain-text-in-rows")) check_plain(t);
     if (test_case(t, "data/refused-with-line-and-reason")) check_refusals(t);
-    if (test_case(t, "data/sources-that-fail-and-pictures")) check_sources(t);
+    if (test_case(t, "data/sources-that-fail")) check_sources(t);
     if (test_case(t, "data/allocations-fail")) check_memory(t);
     if (test_case(t, "data/rates-of-steps")) check_rates(t);
     if (test_case(t, "data/orders-and-splits")) check_orders(t);

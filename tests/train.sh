@@ -4,7 +4,7 @@
 # Numbers are judged by other suites; small fixtures on the reference device are enough here.
 set -u
 program=$(realpath "${1:?the program\'s path}")
-data=$(realpath "$(dirname "$0")/data")
+data=$(realpath "$(dirname "$0")/data") tools=$(realpath "$(dirname "$0")/../tools")
 model=$data/e2b-f32.gguf
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
@@ -130,6 +130,50 @@ name=train/built-in-model
 printf '{"tokens":[2,10,11]}\n{"tokens":[2,20,21]}\n' >two.jsonl
 run two.jsonl --out builtin --targets q
 code 0 && like "$out" '^2 rows of 6 tokens' && like "$out" $'\n2 steps, loss ' && [ -s builtin/adapter_model.safetensors ] && ok
+
+# ---- pictures and sound: files beside the data, and what conversations hold ---------------------------------
+mkdir media
+cp "$data/e2b-mm.0.wav" media/clip.wav
+cp "$data/e2b-mm.1.resized.png" media/picture.png
+turn() { printf '{"messages":[{"role":"user","content":[%s,{"type":"text","text":"ab"}]},{"role":"assistant","content":"abc"}]}\n' "$1"; }
+file() { printf '{"type":"%s","path":"%s"}' "$1" "$2"; }
+clip=$(turn "$(file input_audio clip.wav)")
+held=$(turn "{\"type\":\"input_audio\",\"input_audio\":{\"data\":\"$(base64 -w0 media/clip.wav)\",\"format\":\"wav\"}}")
+seen=$(turn "{\"type\":\"image_url\",\"image_url\":{\"url\":\"data:image/png;base64,$(base64 -w0 media/picture.png)\"}}")
+hears=("$data/e2b-mm.gguf" media/rows.jsonl --rank 2 --targets q)
+name=train/pictures-and-sound
+printf '%s\n' "$clip" "$held" "$seen" "$(turn "$(file image picture.png)")" >media/rows.jsonl
+run "${hears[@]}" --dry-run
+code 0 && like "$out" '^4 rows of 616 tokens, 16 of them targets; 4 steps' && ok
+
+# Held and beside, it is the same clip: at a rate of 0 the same loss.
+name=train/learns-after-sound
+printf '%s\n' "$clip" "$held" >media/rows.jsonl
+run "${hears[@]}" --lr 1e-30 --out heard --log heard.log
+code 0 && same "$(wc -l <heard.log)" 2 && same "$(sed 's/.*\("loss":[0-9.]*\).*/\1/' heard.log | uniq | wc -l)" 1 && [ -s heard/adapter_model.safetensors ] && ok
+# Another clip of the same length is other data.
+python3 -c 'b = bytearray(open("media/clip.wav", "rb").read()); b[2000] ^= 1; open("media/clip.wav", "wb").write(b)'
+refused other-sound 1 'is of another training: its data is' "${hears[@]}" --lr 1e-30 --out heard --resume
+
+refused_part() { # NAME MESSAGE PART
+    printf '%s\n' "$clip" "$(turn "$3")" >media/rows.jsonl
+    refused "$1" 1 "rows.jsonl, line 2: .*$2" "${hears[@]}" --out x
+}
+refused_part picture-that-is-not-there 'media/none.png: cannot be opened' "$(file image none.png)"
+refused_part sound-as-a-picture 'a WAV file is not a picture' "$(file image clip.wav)"
+refused_part picture-of-nothing 'holds no picture and has no path' '{"type":"image"}'
+refused_part picture-elsewhere 'a data URL in base64 is taken' '{"type":"image_url","image_url":{"url":"https://example.org/a.png"}}'
+printf '%s\n' "$seen" >media/rows.jsonl
+refused model-without-a-tower 1 'rows.jsonl, line 1: this model has no tower for pictures' "$model" media/rows.jsonl --out x
+
+# ---- PEFT and llama.cpp read what is written, where they are installed ----------------------------------------
+out=$("$tools/adapter-check" "$program" 2>err.txt)
+rc=$? err=$(grep -v '^skip' <<<"$out"; tail -n 1 err.txt)
+while IFS= read -r line; do
+    if [[ $line =~ ^skip\ (.*)\ \((.*)\)$ ]]; then name=train/written-for-${BASH_REMATCH[1]} skip "${BASH_REMATCH[2]}"; fi
+done <<<"$out"
+name=train/written-for-others
+if [ $rc != 0 ] || [[ $out == *"ok "* ]]; then code 0 && ok; fi
 
 # Ten facts in six phrasings, asked in three others; and it still tells stories.
 if [ -n "${BERYL_TEST_ALL-}" ]; then

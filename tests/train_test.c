@@ -1,13 +1,14 @@
 /* train_test.c - training of adapters against the runs that PEFT made (tests/data/README.md):
  * losses, norms, rates, first gradients, last matrices; what is refused; cancelling; going on from
  * a checkpoint. */
-#define _POSIX_C_SOURCE 200809L
+#define _XOPEN_SOURCE 700
 #include "base/file.h"
 #include "device/dummy/dummy.h"
 #include "engine/train.h"
 #include "gguf_make.h"
 #include "model.h"
 
+#include <limits.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -83,6 +84,30 @@ static bool write_order(run *r, uint32_t epochs) {
     return order && status == BERYL_OK;
 }
 
+/* The reference's data, its pictures where the fixtures are. */
+static const char *data_of(run *r, int which, const char *what) {
+    static const char key[] = "\"picture\":\"";
+    char *text = NULL, folder[PATH_MAX + 1];
+    size_t size = 0;
+    base_text out;
+    base_text_init(&out, &r->heap);
+    if (!realpath(test_data(r->t, ""), folder)) folder[0] = 0;
+    strcat(folder, "/");
+    CHECK_INT(r->t, base_file_read(&r->heap, path_of(r, which, what), 1 << 20, &text, &size, NULL),
+              BERYL_OK);
+    for (const char *at = text, *next; at && *at; at = next) {
+        const char *found = strstr(at, key);
+        next = found ? found + sizeof key - 1 : text + size;
+        base_text_add(&out, at, (size_t)(next - at));
+        if (found) base_text_add(&out, folder, strlen(folder));
+    }
+    snprintf(r->paths[which], sizeof *r->paths, "%s/%s", test_scratch(r->t), what);
+    CHECK_INT(r->t, base_file_write(r->paths[which], out.data, out.size, NULL), BERYL_OK);
+    base_text_fini(&out);
+    base_heap_give(&r->heap, text, size + 1);
+    return r->paths[which];
+}
+
 static bool run_open(run *r, test *t, const char *name, int where, const char *recompute) {
     beryl_error error = {0};
     base_view base;
@@ -100,8 +125,8 @@ static bool run_open(run *r, test *t, const char *name, int where, const char *r
     }
     snprintf(file, sizeof file, "%.*s.gguf", (int)base.size, base.data);
     r->options = (beryl_train_options){.size = sizeof r->options,
-                                       .data = path_of(r, 0, "train.jsonl"),
-                                       .valid = path_of(r, 1, "valid.jsonl"),
+                                       .data = data_of(r, 0, "train.jsonl"),
+                                       .valid = data_of(r, 1, "valid.jsonl"),
                                        .init = path_of(r, 2, "initial"),
                                        .order = r->paths[4],
                                        .recompute = recompute,
@@ -657,8 +682,122 @@ static void check_memory(test *t) {
               reports[0].kept_bytes - reports[0].recomputed_bytes);
 }
 
+/* ---- pictures and sound ---------------------------------------------------------------------- */
+
+/* A reference's cases of pictures and sound as rows of training data, the text after them to be
+ * learned; gives the loss that the reference's logits have. */
+static double media_rows(test *t, model_ref *ref, const char *data, char *paths) {
+    base_text text;
+    double loss = 0;
+    uint32_t n_target = 0;
+    base_text_init(&text, &ref->heap);
+    for (uint32_t i = 0; i < ref->n_case; i++) {
+        model_case c;
+        char key[40];
+        base_view kind = {0}, file = {0};
+        snprintf(key, sizeof key, "case.%u.kind", i);
+        format_gguf_get_string(ref->gguf, key, &kind, NULL);
+        if (base_view_equal(kind, BASE_VIEW("text")) || !model_case_read(t, ref, i, &c)) continue;
+        const bool sound = base_view_equal(kind, BASE_VIEW("audio"));
+        snprintf(key, sizeof key, "case.%u.%s", i, sound ? "audio" : "resized");
+        CHECK_INT(t, format_gguf_get_string(ref->gguf, key, &file, NULL), BERYL_OK);
+        /* soft tokens are the one token that stands twice in a row, and most of the prompt */
+        size_t after = c.n_token;
+        while (after > 1 && c.tokens[after - 1] != c.tokens[after - 2]) after--;
+        for (size_t k = 0; k < c.n_token; k++)
+            base_text_print(&text, "%s%d", k ? "," : "{\"tokens\":[", c.tokens[k]);
+        for (size_t k = 0; k < c.n_token; k++)
+            base_text_print(&text, "%s%d", k ? "," : "],\"mask\":[", k >= after);
+        base_text_print(&text, "],\"%s\":\"%s%.*s\"}\n", sound ? "sound" : "picture", paths,
+                        (int)file.size, file.data);
+        for (size_t k = after; k < c.n_token; k++, n_target++) {
+            const float *z = c.logits + (k - 1 - c.first) * c.n_vocab;
+            double sum = 0;
+            for (size_t v = 0; v < c.n_vocab; v++) sum += exp((double)z[v]);
+            loss += log(sum) - (double)z[c.tokens[k]];
+        }
+    }
+    CHECK(t, n_target > 0);
+    CHECK_INT(t, base_file_write(data, text.data, text.size, NULL), BERYL_OK);
+    base_text_fini(&text);
+    return loss / n_target;
+}
+
+/* The loss where all B are moved by `far` along their gradients, which have the norm `norm`. */
+static double loss_along(run *r, float *const *b, float *const *d, double far, double norm) {
+    const train_adapter *a = &r->train->adapter;
+    float moved[1024];
+    for (uint32_t i = 0; i < a->n; i++) {
+        const size_t n = (size_t)a->matrices[i].dim[0] * a->matrices[i].dim[1];
+        if (!a->matrices[i].is_b) continue;
+        CHECK(r->t, n <= sizeof moved / sizeof *moved);
+        if (test_failed(r->t)) break;
+        for (size_t k = 0; k < n; k++)
+            moved[k] = (float)((double)b[i][k] + far * (double)d[i][k] / norm);
+        CHECK_INT(r->t, train_state_put(r->train, a->matrices[i].value, moved, n, NULL), BERYL_OK);
+    }
+    return valid_loss(r);
+}
+
+/* Pictures and clips in one pass: the loss is that of the reference's logits, from which these may
+ * be MODEL_TOLERANCE away, each its own way; along its gradient it rises as fast as the gradient's
+ * norm says. The losses of a central difference are f32, 1e-6 away: 1e-4 of a norm near 10, as much
+ * as the third derivative adds. */
+static void check_media(test *t, const char *model, int where) {
+    enum { MATRIX_MAX = 64 };
+    static const double far = 5e-4, slope_tolerance = 5e-4;
+    run r = {.t = t};
+    model_ref ref;
+    beryl_error error = {0};
+    char file[40], folder[PATH_MAX + 1];
+    float *b[MATRIX_MAX] = {NULL}, *d[MATRIX_MAX] = {NULL};
+    snprintf(file, sizeof file, "%s.ref.gguf", model);
+    if (!model_ref_open(t, &ref, file)) return;
+    if (!realpath(test_data(t, ""), folder)) folder[0] = 0;
+    strcat(folder, "/");
+    snprintf(r.paths[0], sizeof *r.paths, "%s/media.jsonl", test_scratch(t));
+    const double want = media_rows(t, &ref, r.paths[0], folder);
+    snprintf(file, sizeof file, "%s.gguf", model);
+    const beryl_engine_options exact = {.precision = BERYL_PRECISION_EXACT};
+    r.engine = model_engine(t, file, &model_devices[where], &exact);
+    r.options = (beryl_train_options){.size = sizeof r.options,
+                                      .data = r.paths[0],
+                                      .valid = r.paths[0],
+                                      .rank = 2,
+                                      .targets = "q,k,o",
+                                      .batch = 8,
+                                      .clip = -1,
+                                      .rate = 1e-30};
+    if (r.engine && beryl_train_open(r.engine, &r.options, &r.train, &error))
+        test_fail(t, __FILE__, __LINE__, "%s", error.message);
+    if (r.engine && !test_failed(t)) {
+        const train_adapter *a = &r.train->adapter;
+        CHECK(t, a->n <= MATRIX_MAX);
+        work(&r, beryl_train_step);
+        const double at = beryl_train_report_of(r.train).loss,
+                     norm = beryl_train_report_of(r.train).grad_norm;
+        CHECK_NEAR(t, at, want, MODEL_TOLERANCE);
+        for (uint32_t i = 0; i < a->n && !test_failed(t); i++) {
+            const size_t n = (size_t)a->matrices[i].dim[0] * a->matrices[i].dim[1];
+            b[i] = state_of(&r, a->matrices[i].value, n);
+            d[i] = state_of(&r, a->matrices[i].gradient, n);
+        }
+        const double up = loss_along(&r, b, d, far, norm), down = loss_along(&r, b, d, -far, norm);
+        printf("  %s: loss %.6f of %.6f, norm %.6f, slope %.6f\n", model, at, want, norm,
+               (up - down) / (2 * far));
+        CHECK(t, norm > 0.1);
+        CHECK_NEAR(t, (up - down) / (2 * far), norm, slope_tolerance * norm);
+    }
+    for (int i = 0; i < MATRIX_MAX; i++) free(b[i]), free(d[i]);
+    beryl_train_close(r.train);
+    beryl_engine_close(r.engine);
+    model_ref_close(&ref);
+}
+
 void test_train(test *t) {
-    static const char *const runs[] = {"train-e2b-f32", "train-e2b-q4km", "train-embd"};
+    static const char *const media[] = {"e2b-mm", "31b-vision", "12b-mm"};
+    static const char *const runs[] = {"train-e2b-f32", "train-e2b-q4km", "train-embd",
+                                       "train-image"};
     static const int places[] = {MODEL_REFERENCE, MODEL_HOST, MODEL_WEBGPU, MODEL_MIN, MODEL_CUDA};
     for (size_t i = 0; i < sizeof runs / sizeof *runs; i++)
         for (size_t k = 0; k < sizeof places / sizeof *places; k++)
@@ -672,6 +811,11 @@ void test_train(test *t) {
         if (test_drawn(0, 1, 2) && /* the bits are those of layers that are kept: below */
             test_case(t, "train/recomputed-as-peft-%s", model_devices[recomputing[k]].name))
             check_run(t, runs[0], recomputing[k], "always");
+    for (size_t i = 0; i < sizeof media / sizeof *media; i++)
+        for (size_t k = 0; k < sizeof places / sizeof *places; k++)
+            if ((!k && i) || test_drawn(0, 1, 2)) /* the first is in PEFT's runs too */
+                if (test_case(t, "train/media-%s-%s", media[i], model_devices[places[k]].name))
+                    check_media(t, media[i], places[k]);
     if (test_case(t, "train/recomputed-same-bits")) check_same_bits(t);
     if (test_case(t, "train/recomputed-where-memory-is-too-small")) check_memory(t);
     if (test_case(t, "train/cancelled")) check_cancel(t);

@@ -112,8 +112,11 @@ static const char *const details[COMMAND_COUNT] = {
     [COMMAND_TRAIN] =
         "The model stays as it is, of any type; the adapter is F32. DATA is JSONL: a line is a "
         "conversation (\"messages\", or ShareGPT's \"conversations\"), {\"prompt\", "
-        "\"completion\"}, {\"text\"} or {\"tokens\", \"mask\"}; or it is plain text. Of "
-        "conversations the answers are learned. Rows longer than --context are refused. Ctrl-C "
+        "\"completion\"}, {\"text\"} or {\"tokens\", \"mask\", \"picture\", \"sound\"}; or it is "
+        "plain text. Of conversations the answers are learned. Their pictures and sound are held "
+        "as OpenAI's parts hold them, or files beside DATA: {\"type\": \"image\" or \"audio\", "
+        "\"path\": FILE}; those of tokens are files, a picture resized already. Rows longer than "
+        "--context are refused. Ctrl-C "
         "ends the training and keeps what was learned; --resume goes on, bit for bit on the same "
         "device, and so it does after the program was killed.\n\n"
         "A line of --log has step (from 0), loss, grad_norm (before clipping), lr, targets, "

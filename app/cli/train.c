@@ -288,8 +288,10 @@ int train_main(cli *c) {
     else if (!(engine = cli_engine_open(c, &open))) code = CLI_FAILED;
     else code = run(&t, engine, a->positional[a->n_positional - 1]);
     beryl_train_close(t.train);
+    for (size_t i = 0; i < t.media.count; i++) beryl_media_close(t.media.data[i]);
     beryl_engine_close(engine);
     base_vec_fini(&c->heap, &t.losses);
+    base_vec_fini(&c->heap, &t.media);
     json_fini(&t.json);
     base_arena_fini(&t.arena);
     return code;

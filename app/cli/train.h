@@ -26,7 +26,8 @@ typedef struct training {
     const char *question;
     int32_t *prompt; // [n_prompt] in the arena
     uint32_t n_prompt;
-    const char *before, *after; /* answers, in the arena */
+    base_vec(beryl_media *) media; /* in the prompt */
+    const char *before, *after;    /* answers, in the arena */
 } training;
 
 void train_tell(training *t); /* rows, steps, memory; nothing with --json */

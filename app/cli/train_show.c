@@ -94,6 +94,7 @@ static beryl_status answer(training *t, beryl_engine *engine, beryl_adapter *ada
     base_text text;
     base_text_init(&text, &t->c->heap);
     beryl_status status = beryl_session_open(engine, NULL, &session, error);
+    if (!status) status = beryl_session_media(session, t->media.data, t->media.count, error);
     if (!status && adapter) status = beryl_session_adapters(session, &adapter, NULL, 1, error);
     if (!status) status = begin(t, session, &task, error);
     if (!status) {
@@ -116,18 +117,48 @@ static base_view unframed(const char *text, size_t size) {
     return (base_view){text + n, size - n - m};
 }
 
-/* The first row up to its first target; where all is learned, its first half. */
+/* Encodes what stands among the row's first tokens. *fits: all of it does, and text follows. */
+static beryl_status take_media(training *t, uint32_t end, bool *fits, beryl_error *error) {
+    beryl_status status = BERYL_OK;
+    *fits = true;
+    for (uint32_t i = 0, begin = 0; !status && *fits; i++) {
+        beryl_media *media = NULL, **to;
+        beryl_task *task = NULL;
+        size_t n = 0;
+        status = beryl_train_row_media(t->train, 0, i, &begin, &media, error);
+        if (status) return status == BERYL_NOT_FOUND ? BERYL_OK : status;
+        to = begin < end ? base_vec_add(&t->c->heap, &t->media) : NULL;
+        if (!to) {
+            beryl_media_close(media);
+            return begin < end ? BERYL_NO_MEMORY : BERYL_OK;
+        }
+        *to = media;
+        beryl_media_soft(media, NULL, &n, NULL);
+        *fits = begin + n < end;
+        if (*fits) status = beryl_media_encode(media, &task, error);
+        if (task && (status = cli_task_run(t->c, task, NULL, NULL)))
+            *error = *beryl_task_error(task);
+        beryl_task_close(task);
+    }
+    return status;
+}
+
+/* The first row up to its first target; where all is learned, its first half. Without a question
+ * where that cuts a picture. */
 static beryl_status take_row(training *t, beryl_engine *engine, beryl_error *error) {
     const int32_t *tokens;
     const uint8_t *mask;
     uint32_t n, end = 1;
     char *text;
     size_t size;
+    bool fits;
     beryl_status status = beryl_train_row(t->train, 0, &tokens, &mask, &n, error);
     if (status) return status;
     while (end < n && !mask[end]) end++;
     if (end == 1) end = (n + 1) / 2;
-    t->n_prompt = end < PROMPT_MAX ? end : PROMPT_MAX;
+    status = take_media(t, end, &fits, error);
+    if (status || !fits) return status;
+    t->n_prompt = end < PROMPT_MAX || t->media.count ? end : PROMPT_MAX;
     t->prompt = base_arena_take(&t->arena, t->n_prompt, sizeof *t->prompt);
     if (!t->prompt) return BERYL_NO_MEMORY;
     memcpy(t->prompt, tokens, t->n_prompt * sizeof *t->prompt);
@@ -147,7 +178,7 @@ int train_sample_begin(training *t, beryl_engine *engine) {
         if (t->c->json || !t->c->term.out_tty) return CLI_OK;
         status = take_row(t, engine, &error);
     }
-    if (!status) status = answer(t, engine, NULL, &t->before, &error);
+    if (!status && t->question) status = answer(t, engine, NULL, &t->before, &error);
     return cli_report(t->c, status, &error);
 }
 

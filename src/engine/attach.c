@@ -56,7 +56,7 @@ static bool data_url(base_view url, base_view *text) {
 
 typedef struct held { /* by a part */
     beryl_media_kind kind;
-    base_view text; /* base64; no data: the part holds none */
+    base_view text; /* base64 */
     uint32_t budget;
 } held;
 
@@ -93,23 +93,23 @@ static beryl_status read_sound(const base_json *part, held *h, beryl_error *erro
     return BERYL_OK;
 }
 
-/* With the same source: of this prompt so far, or of the one before. */
-static beryl_media *known(const beryl_session *s, const media_list *list, const held *h,
+/* With the same source: in the list, or before. */
+static beryl_media *known(const session_spans *before, const media_list *list, const held *h,
                           uint64_t source) {
     for (size_t i = 0; i < list->count; i++)
         if (list->data[i]->source == source && list->data[i]->kind == h->kind) return list->data[i];
-    for (size_t i = 0; i < s->spans.count; i++) {
-        beryl_media *m = s->spans.data[i].media;
+    for (size_t i = 0; before && i < before->count; i++) {
+        beryl_media *m = before->data[i].media;
         if (m->source == source && m->kind == h->kind) return m;
     }
     return NULL;
 }
 
-static beryl_status open_held(beryl_session *s, const base_json *part, const held *h,
-                              media_list *list, beryl_error *error) {
-    base_heap *heap = &s->engine->heap;
+static beryl_status open_held(beryl_engine *e, const base_json *part, const held *h,
+                              const session_spans *before, media_list *list, beryl_error *error) {
+    base_heap *heap = &e->heap;
     const uint64_t source = base_hash(h->text.data, h->text.size, 1 + (uint64_t)h->budget);
-    beryl_media *m = known(s, list, h, source);
+    beryl_media *m = known(before, list, h, source);
     if (m)
         return media_list_add(heap, list, m)
                    ? BERYL_OK
@@ -123,7 +123,7 @@ static beryl_status open_held(beryl_session *s, const base_json *part, const hel
     if (!decode(h->text, file, &desc.file_size))
         status = base_fail_at(error, BERYL_BAD_INPUT, part->at,
                               "the part at byte %zu: its data is no base64", part->at);
-    if (status == BERYL_OK) status = beryl_media_open(s->engine, &desc, &m, error);
+    if (status == BERYL_OK) status = beryl_media_open(e, &desc, &m, error);
     if (status == BERYL_OK && !media_list_add(heap, list, m))
         status = base_fail(error, BERYL_NO_MEMORY, "out of host memory");
     if (m) m->source = source;
@@ -132,30 +132,33 @@ static beryl_status open_held(beryl_session *s, const base_json *part, const hel
     return status;
 }
 
+beryl_status media_held(beryl_engine *e, const text_chunk *place, const session_spans *before,
+                        media_list *list, beryl_error *error) {
+    const bool sound = place->kind == TEXT_CHUNK_AUDIO;
+    held h = {.kind = sound ? BERYL_SOUND : BERYL_PICTURE};
+    if (!BUILD_HAS_MEDIA_FILES || place->kind == TEXT_CHUNK_VIDEO) return BERYL_NOT_FOUND;
+    const beryl_status status =
+        sound ? read_sound(place->part, &h, error) : read_picture(place->part, &h, error);
+    if (status != BERYL_OK) return status;
+    return h.text.data ? open_held(e, place->part, &h, before, list, error) : BERYL_NOT_FOUND;
+}
+
 beryl_status media_attached(beryl_session *s, const text_prompt *prompt, media_list *out,
                             beryl_error *error) {
-    size_t n_given = 0, n_place = 0;
+    size_t n_given = 0;
     for (size_t i = 0; i < prompt->n_chunk; i++) {
         const text_chunk *chunk = &prompt->chunks[i];
-        held h = {.kind = chunk->kind == TEXT_CHUNK_AUDIO ? BERYL_SOUND : BERYL_PICTURE};
-        beryl_status status = BERYL_OK;
         if (chunk->kind < TEXT_CHUNK_IMAGE) continue;
-        n_place++;
-        if (BUILD_HAS_MEDIA_FILES && chunk->kind == TEXT_CHUNK_IMAGE)
-            status = read_picture(chunk->part, &h, error);
-        if (BUILD_HAS_MEDIA_FILES && chunk->kind == TEXT_CHUNK_AUDIO)
-            status = read_sound(chunk->part, &h, error);
-        if (BUILD_HAS_MEDIA_FILES && status == BERYL_OK && h.text.data) {
-            status = open_held(s, chunk->part, &h, out, error);
-        } else if (status == BERYL_OK && n_given == s->given.count) {
+        beryl_status status = media_held(s->engine, chunk, &s->spans, out, error);
+        if (status == BERYL_NOT_FOUND && n_given == s->given.count)
             status = base_fail_at(error, BERYL_BAD_INPUT, chunk->part->at,
                                   "the conversation has a place for media at byte %zu, and %s was "
                                   "given",
                                   chunk->part->at, n_given ? "no more" : "none");
-        } else if (status == BERYL_OK) {
-            if (!media_list_add(&s->engine->heap, out, s->given.data[n_given++]))
-                status = base_fail(error, BERYL_NO_MEMORY, "out of host memory");
-        }
+        else if (status == BERYL_NOT_FOUND)
+            status = media_list_add(&s->engine->heap, out, s->given.data[n_given++])
+                         ? BERYL_OK
+                         : base_fail(error, BERYL_NO_MEMORY, "out of host memory");
         if (status != BERYL_OK) return status;
     }
     return n_given == s->given.count

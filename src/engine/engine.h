@@ -280,6 +280,8 @@ const session_span *session_span_at(const session_spans *spans, size_t p);
 /* How pictures see themselves in this model. */
 gemma4_media engine_media_of(const beryl_engine *e);
 void engine_towers_close(beryl_engine *e);
+/* Off the device go those that nothing encodes with. */
+void engine_towers_leave(beryl_engine *e);
 
 /* ---- adapters (adapters.c) ------------------------------------------------------------------- */
 

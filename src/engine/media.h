@@ -32,6 +32,10 @@ void media_list_fini(base_heap *heap, media_list *list);
 /* False: no memory. */
 bool media_list_add(base_heap *heap, media_list *list, beryl_media *m);
 
+/* Adds what a place of a conversation holds itself, opened; what the list or `before` has of the
+ * same text is taken from there. NOT_FOUND, without a message: it holds none. */
+beryl_status media_held(beryl_engine *e, const text_chunk *place, const session_spans *before,
+                        media_list *list, beryl_error *error);
 /* What stands in a conversation's places: media that its parts hold themselves, opened, and of what
  * the session was given the next for each part that holds none. What the session's prompt before
  * holds of it is taken from there, with its soft tokens. BAD_INPUT tells the part. */

@@ -51,9 +51,14 @@ beryl_status beryl_session_media(beryl_session *s, beryl_media *const *media, si
     return BERYL_OK;
 }
 
+static text_chunk_kind chunk_of(beryl_media_kind kind) {
+    return kind == BERYL_PICTURE ? TEXT_CHUNK_IMAGE
+           : kind == BERYL_SOUND ? TEXT_CHUNK_AUDIO
+                                 : TEXT_CHUNK_VIDEO;
+}
+
 static int32_t soft_id(const beryl_session *s, beryl_media_kind kind) {
-    return text_special(s->engine->tokenizer,
-                        kind == BERYL_SOUND ? TEXT_SPECIAL_AUDIO_SOFT : TEXT_SPECIAL_IMAGE_SOFT);
+    return text_media_soft(s->engine->tokenizer, chunk_of(kind));
 }
 
 /* What token i of media is in a timeline. */
@@ -113,21 +118,8 @@ beryl_status session_media_place(const beryl_session *s, const int32_t *tokens, 
     return BERYL_OK;
 }
 
-static bool put(base_heap *heap, text_ids *out, int32_t id, size_t n) {
-    if (!base_vec_reserve(heap, out, n)) return false;
-    for (size_t i = 0; i < n; i++) out->data[out->count++] = id;
-    return true;
-}
-
 static bool put_media(const beryl_session *s, const beryl_media *m, text_ids *out) {
-    static const text_special_name around[2][2] = {{TEXT_SPECIAL_IMAGE, TEXT_SPECIAL_IMAGE_END},
-                                                   {TEXT_SPECIAL_AUDIO, TEXT_SPECIAL_AUDIO_END}};
-    const text_tokenizer *tok = s->engine->tokenizer;
-    const text_special_name *name = around[m->kind == BERYL_SOUND];
-    base_heap *heap = &s->engine->heap;
-    return put(heap, out, text_special(tok, name[0]), 1) &&
-           put(heap, out, soft_id(s, m->kind), m->n_soft) &&
-           put(heap, out, text_special(tok, name[1]), 1);
+    return text_media_write(s->engine->tokenizer, chunk_of(m->kind), m->n_soft, out);
 }
 
 /* "mm:ss " and the frame, joined by blanks. */
@@ -152,7 +144,7 @@ beryl_status session_media_expand(const beryl_session *s, const media_list *medi
     static const char *const names[] = {"nothing", "a picture", "sound", "a video"};
     const text_tokenizer *tok = s->engine->tokenizer;
     const int32_t places[] = {-1, soft_id(s, BERYL_PICTURE), soft_id(s, BERYL_SOUND),
-                              text_special(tok, TEXT_SPECIAL_VIDEO_SOFT)};
+                              soft_id(s, BERYL_VIDEO)};
     size_t used = 0;
     text_ids out = {0};
     beryl_status status = BERYL_OK;
@@ -163,7 +155,9 @@ beryl_status session_media_expand(const beryl_session *s, const media_list *medi
         const beryl_media *m = used < media->count ? media->data[used] : NULL;
         bool room = true;
         if (!kind) {
-            room = put(&s->engine->heap, &out, id, 1);
+            int32_t *to = base_vec_add(&s->engine->heap, &out);
+            if (to) *to = id;
+            room = to != NULL;
         } else if (!m || (int)m->kind != kind) {
             status = base_fail(error, BERYL_BAD_INPUT,
                                "the conversation has a place for %s where media %zu is %s",

@@ -155,16 +155,22 @@ static beryl_status plan(beryl_engine *e, beryl_media_kind kind, uint32_t bound,
     return status;
 }
 
-beryl_status engine_tower_step(beryl_task *task, beryl_media_kind kind, uint32_t bound) {
-    beryl_engine *e = task->engine;
+beryl_status engine_tower_place(beryl_engine *e, beryl_media_kind kind, beryl_error *error) {
     engine_tower *to = engine_tower_of(e, kind);
     beryl_status status = BERYL_OK;
-    if (to->stage == TOWER_NONE) status = add(e, kind == BERYL_SOUND, &task->error);
+    if (to->stage == TOWER_NONE) status = add(e, kind == BERYL_SOUND, error);
     if (status == BERYL_OK && to->stage == TOWER_ADDED) {
-        status = place(e, kind, &task->error);
+        status = place(e, kind, error);
         if (status == BERYL_OK) to->stage = TOWER_PLACED;
         else unload(to); /* the next task tries again */
     }
+    return status;
+}
+
+beryl_status engine_tower_step(beryl_task *task, beryl_media_kind kind, uint32_t bound) {
+    beryl_engine *e = task->engine;
+    engine_tower *to = engine_tower_of(e, kind);
+    beryl_status status = engine_tower_place(e, kind, &task->error);
     if (status == BERYL_OK && to->stage == TOWER_PLACED) {
         status = store_upload_step(&to->store, &task->error);
         if (status == BERYL_EVENT)
@@ -181,9 +187,13 @@ beryl_status engine_tower_step(beryl_task *task, beryl_media_kind kind, uint32_t
 
 /* ---- let go ---------------------------------------------------------------------------------- */
 
-void beryl_engine_trim(beryl_engine *e) {
-    if (!e) return;
+void engine_towers_leave(beryl_engine *e) {
     for (int i = 0; e->towers && i < 2; i++)
         if (!e->towers->tower[i].users) unload(&e->towers->tower[i]);
+}
+
+void beryl_engine_trim(beryl_engine *e) {
+    if (!e) return;
+    engine_towers_leave(e);
     if (e->loaded && !e->n_flight && !e->prompt.n_row && !e->step.n_row) engine_plans_close(e);
 }

@@ -31,6 +31,8 @@ struct engine_towers {
 beryl_status engine_towers_open(beryl_engine *e, beryl_error *error);
 /* Of an engine whose towers are open. */
 engine_tower *engine_tower_of(const beryl_engine *e, beryl_media_kind kind);
+/* Takes the memory of its weights, if it has none. */
+beryl_status engine_tower_place(beryl_engine *e, beryl_media_kind kind, beryl_error *error);
 /* The next step on the way to a tower with a plan for so much: OK: it runs. For tasks that are
  * among its users. */
 beryl_status engine_tower_step(beryl_task *task, beryl_media_kind kind, uint32_t bound);

@@ -4,7 +4,7 @@
  * and the last that it sees, so that none sees another row. A step is its passes, which add up
  * gradients and lose nothing if they are begun anew, and then one update, from which on it counts.
  *
- * Refuses pictures in the data, and per-layer tables that did not fit on the device. */
+ * Refuses per-layer tables that did not fit on the device. */
 #include "engine/train.h"
 #include "base/build.h"
 #include "base/error.h"
@@ -73,18 +73,17 @@ static beryl_status read_data(beryl_train *t, const char *path, const char *text
     beryl_status status = size ? BERYL_OK : base_source_open_file(&e->heap, path, &source, error);
     if (status != BERYL_OK) return status;
     const char *name = size ? "the data" : path;
+    train_media_data at = {t, size ? NULL : path};
+    const train_media media = {&at, train_media_open};
     const train_data_desc desc = {.heap = &e->heap,
                                   .source = &source,
                                   .name = name,
                                   .tokenizer = e->tokenizer,
                                   .style = e->style,
+                                  .media = BUILD_HAS_MEDIA_FILES ? &media : NULL,
                                   .context = t->options.context};
     status = train_data_read(to, &desc, error);
     if (source.close) source.close(source.user);
-    for (uint32_t i = 0; status == BERYL_OK && i < to->n; i++)
-        if (to->rows[i].picture)
-            status = base_fail(error, BERYL_UNSUPPORTED,
-                               "%.200s, line %u: pictures are not trained", name, to->rows[i].line);
     return status;
 }
 
@@ -226,7 +225,8 @@ static beryl_status open_run(beryl_train *t, bool forward, train_run *run, beryl
                                   .n_output = t->n_output,
                                   .forward = forward,
                                   .dropout = t->options.dropout,
-                                  .halves = takes_halves(e)};
+                                  .halves = takes_halves(e),
+                                  .media = t->media.count ? engine_media_of(e) : GEMMA4_MEDIA_NONE};
     beryl_status status = train_pass_build(&desc, &run->pass, error);
     if (status == BERYL_OK)
         status = open_exec(t, run->pass.text.g, t->recompute, &run->exec, error);
@@ -268,6 +268,7 @@ static beryl_status open_all(beryl_train *t, const beryl_train_options *given, b
         status = read_data(t, o->data, o->data_text, o->data_size, &t->data, error);
     if (status == BERYL_OK && (o->valid || o->valid_size))
         status = read_data(t, o->valid, o->valid_text, o->valid_size, &t->valid, error);
+    if (status == BERYL_OK && BUILD_HAS_MEDIA_FILES) status = train_media_place(t, error);
     if (status == BERYL_OK) status = plan_steps(t, error);
     if (status == BERYL_OK) status = train_adapter_make(t, error);
     if (status == BERYL_OK && t->options.resume) status = train_resume(t, t->options.resume, error);
@@ -317,6 +318,7 @@ void beryl_train_close(beryl_train *t) {
     beryl_adapter_close(t->live);
     train_data_free(&t->data);
     train_data_free(&t->valid);
+    media_list_fini(&e->heap, &t->media);
     base_arena_fini(&t->arena);
     e->train = NULL;
     base_heap_give(&e->heap, t, sizeof *t);
@@ -340,6 +342,7 @@ beryl_status beryl_train_row(const beryl_train *t, uint32_t i, const int32_t **t
 /* ---- passes ---------------------------------------------------------------------------------- */
 
 typedef enum work_stage {
+    WORK_ENCODE,
     WORK_COMPILE,
     WORK_PASS,
     WORK_PASS_DONE,
@@ -350,6 +353,7 @@ typedef enum work_stage {
 typedef struct work { /* of a task: a step, or a measurement */
     beryl_train *train;
     work_stage stage;
+    media_encoding encoding;
     bool measures;
     const train_data *data;
     const uint32_t *order;                /* [n] rows of the epoch; NULL: as they stand */
@@ -390,6 +394,7 @@ static uint32_t put_row(const work *w, const gemma4_text *text, graph_exec *exec
         rows[output] = (int32_t)at - 1;
         labels[output++] = row->tokens[i];
     }
+    train_media_put(w->train, text, exec, row, base);
     return output - before;
 }
 
@@ -516,6 +521,9 @@ static beryl_status step(beryl_task *task) {
         if (task_is_cancelled(task) && w->stage != WORK_PASS_DONE)
             return base_fail(&task->error, BERYL_CANCELLED, "cancelled");
         switch (w->stage) {
+        case WORK_ENCODE:
+            if (BUILD_HAS_MEDIA_FILES) status = train_media_encode(w->train, task, &w->encoding);
+            break;
         case WORK_COMPILE: status = compile(w, &task->error); break;
         case WORK_PASS: status = submit_pass(w, &task->error); break;
         case WORK_PASS_DONE: status = take_losses(w, &task->error); break;
@@ -536,6 +544,7 @@ static beryl_status step(beryl_task *task) {
 
 static void work_close(beryl_task *task) {
     work *w = task->state;
+    media_encode_end(&w->encoding);
     w->train->task = NULL;
     base_heap_give(&task->engine->heap, w, sizeof *w);
 }

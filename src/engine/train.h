@@ -1,12 +1,13 @@
 /* train.h - the inside of a training, shared by train.c (data, passes, steps, tasks),
- * train_adapter.c (what is trained: matrices, their first values, files of them), train_out.c
+ * train_adapter.c (what is trained: matrices, their first values, files of them), train_media.c
+ * (pictures and sound of the data), train_out.c
  * (what is trained on its way out: to sinks, to sessions) and train_checkpoint.c (a training to a
  * file and on from it). */
 #ifndef ENGINE_TRAIN_H
 #define ENGINE_TRAIN_H
 
 #include "beryl_train.h"
-#include "engine/engine.h"
+#include "engine/media.h"
 #include "train/checkpoint.h"
 #include "train/data.h"
 #include "train/graphs.h"
@@ -24,7 +25,9 @@ struct beryl_train {
     base_arena arena;            /* lives as long as the training */
     beryl_train_options options; /* resolved; texts are of no use after opening */
     train_data data, valid;
-    uint32_t *order; // [epochs, rows]
+    media_list media; /* of the data, in the order of spans */
+    size_t n_encoded; /* of them */
+    uint32_t *order;  // [epochs, rows]
     train_schedule schedule;
     train_optimiser how;
     train_adapter adapter; /* in the arena */
@@ -55,5 +58,23 @@ beryl_status train_state_put(beryl_train *train, uint32_t state, const float *fr
                              beryl_error *error);
 /* Where the checkpoint stood: values, moments, progress. */
 beryl_status train_resume(beryl_train *train, const char *path, beryl_error *error);
+
+/* ---- pictures and sound of the data (train_media.c) */
+
+typedef struct train_media_data { /* `user` of train_media_open */
+    beryl_train *train;
+    const char *data; /* path of the data, which paths in it are beside; NULL: none */
+} train_media_data;
+/* As train_media.open. A part of a conversation has a file's "path", or what attach.c reads. */
+beryl_status train_media_open(void *user, const train_medium *what, uint32_t *number,
+                              uint32_t *n_soft, beryl_error *error);
+/* The towers' weights get their memory, before the training takes what it finds. */
+beryl_status train_media_place(beryl_train *train, beryl_error *error);
+/* As a task's step: OK: all are encoded, and the towers have left. */
+beryl_status train_media_encode(beryl_train *train, beryl_task *task, media_encoding *c);
+/* Of a row that is in a pass from `base` on: soft tokens, and what those of a picture see. */
+void train_media_put(const beryl_train *train, const gemma4_text *text, graph_exec *exec,
+                     const train_row *row, uint32_t base);
+uint64_t train_media_digest(const beryl_train *train, const train_row *row, uint64_t hash);
 
 #endif

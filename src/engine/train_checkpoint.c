@@ -37,12 +37,13 @@ static void set_digest(description *d, const char *name, uint64_t digest) {
     set(d, name, "%016llx", (unsigned long long)digest);
 }
 
-static uint64_t digest_of(const train_data *data) {
+static uint64_t digest_of(const beryl_train *t, const train_data *data) {
     uint64_t hash = data->n;
     for (uint32_t i = 0; i < data->n; i++) {
         const train_row *row = &data->rows[i];
         hash = base_hash(row->tokens, row->n * sizeof *row->tokens, hash);
         hash = base_hash(row->mask, row->n, hash);
+        hash = train_media_digest(t, row, hash);
     }
     return hash;
 }
@@ -57,8 +58,8 @@ static void set_all(description *d, const beryl_train *t) {
         factors = base_hash(&t->adapter.matrices[i].factor, sizeof(float), factors);
     set_digest(d, "model", e->model_hash);
     set(d, "precision", e->options.precision == BERYL_PRECISION_EXACT ? "exact" : "fast");
-    set_digest(d, "data", digest_of(&t->data));
-    set_digest(d, "validation data", digest_of(&t->valid));
+    set_digest(d, "data", digest_of(t, &t->data));
+    set_digest(d, "validation data", digest_of(t, &t->valid));
     set(d, "rank", "%u", o->rank);
     set(d, "alpha", "%.9g", (double)o->alpha);
     set_digest(d, "scale of the first adapter", factors);

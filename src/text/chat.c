@@ -551,3 +551,20 @@ beryl_status text_prompt_encode(const text_tokenizer *tok, const text_prompt *pr
     base_vec_fini(heap, &segments);
     return status;
 }
+
+int32_t text_media_soft(const text_tokenizer *tok, text_chunk_kind kind) {
+    return text_special(tok, kind == TEXT_CHUNK_IMAGE   ? TEXT_SPECIAL_IMAGE_SOFT
+                             : kind == TEXT_CHUNK_AUDIO ? TEXT_SPECIAL_AUDIO_SOFT
+                                                        : TEXT_SPECIAL_VIDEO_SOFT);
+}
+
+bool text_media_write(const text_tokenizer *tok, text_chunk_kind kind, size_t n, text_ids *out) {
+    const bool sound = kind == TEXT_CHUNK_AUDIO;
+    const int32_t soft = text_media_soft(tok, kind);
+    if (!base_vec_reserve(text_heap(tok), out, n + 2)) return false;
+    out->data[out->count++] = text_special(tok, sound ? TEXT_SPECIAL_AUDIO : TEXT_SPECIAL_IMAGE);
+    for (size_t i = 0; i < n; i++) out->data[out->count++] = soft;
+    out->data[out->count++] =
+        text_special(tok, sound ? TEXT_SPECIAL_AUDIO_END : TEXT_SPECIAL_IMAGE_END);
+    return true;
+}

@@ -69,6 +69,11 @@ void text_prompt_write(const text_prompt *prompt, base_text *out);
 /* Appends the prompt's ids, BOS among them; a place for media is its one soft token. */
 beryl_status text_prompt_encode(const text_tokenizer *tok, const text_prompt *prompt, text_ids *out,
                                 beryl_error *error);
+/* Appends the n soft tokens of a picture (IMAGE) or a clip (AUDIO), between the two that enclose
+ * them. False: no memory. */
+bool text_media_write(const text_tokenizer *tok, text_chunk_kind kind, size_t n, text_ids *out);
+/* What stands for such a token; -1: the vocabulary lacks it. */
+int32_t text_media_soft(const text_tokenizer *tok, text_chunk_kind kind);
 
 /* ---- tokens to answer ------------------------------------------------------------------------ */
 

@@ -20,6 +20,8 @@ typedef struct reading {
     base_arena *arena; /* of the line */
     text_ids ids;      /* of the row */
     base_vec(uint8_t) mask;
+    base_vec(train_span) spans;
+    text_ids run; /* of a conversation, before its places are as long as they have to be */
     uint32_t line;
     beryl_error *error; /* of the line: without its number */
 } reading;
@@ -30,16 +32,18 @@ static beryl_status no_memory(const reading *r) {
 
 /* ---- rows ------------------------------------------------------------------------------------ */
 
-static beryl_status add_row(reading *r, const int32_t *tokens, const uint8_t *mask, size_t n,
-                            base_view picture) {
+static beryl_status add_row(reading *r, const int32_t *tokens, uint8_t *mask, size_t n) {
     train_data *d = r->out;
     const uint32_t context = r->desc->context;
+    const size_t n_span = r->spans.count;
     const bool cut = context && n > context;
-    if (cut && !r->desc->cut)
+    if (cut && (!r->desc->cut || n_span))
         return base_fail(r->error, BERYL_BAD_INPUT, "%zu tokens, and a row has %u at most", n,
                          context);
     if (cut) n = context;
     uint64_t n_target = 0;
+    for (size_t i = 0; i < n_span; i++)
+        memset(mask + r->spans.data[i].begin, 0, r->spans.data[i].n);
     for (size_t t = 1; t < n; t++) n_target += mask[t];
     if (!n_target)
         return base_fail(r->error, BERYL_BAD_INPUT,
@@ -51,11 +55,12 @@ static beryl_status add_row(reading *r, const int32_t *tokens, const uint8_t *ma
     d->capacity = rows.capacity;
     int32_t *ids = base_arena_take(&d->arena, n, sizeof *ids);
     uint8_t *marks = base_arena_take(&d->arena, n, 1);
-    const char *path = picture.data ? base_arena_text(&d->arena, picture.data, picture.size) : NULL;
-    if (!row || !ids || !marks || (picture.data && !path)) return no_memory(r);
+    train_span *spans = n_span ? base_arena_take(&d->arena, n_span, sizeof *spans) : NULL;
+    if (!row || !ids || !marks || (n_span && !spans)) return no_memory(r);
     memcpy(ids, tokens, n * sizeof *ids);
     memcpy(marks + 1, mask + 1, n - 1); /* nothing predicts the first */
-    *row = (train_row){ids, marks, (uint32_t)n, path, r->line};
+    if (n_span) memcpy(spans, r->spans.data, n_span * sizeof *spans);
+    *row = (train_row){ids, marks, (uint32_t)n, spans, (uint32_t)n_span, r->line};
     d->n++;
     d->n_token += n;
     d->n_target += n_target;
@@ -71,6 +76,79 @@ static beryl_status add_mask(reading *r, bool target) {
     if (more) memset(r->mask.data + r->mask.count, target, more);
     r->mask.count += more;
     return BERYL_OK;
+}
+
+/* ---- pictures and sound ---------------------------------------------------------------------- */
+
+/* Its soft tokens stand from `begin` on. */
+static beryl_status add_medium(reading *r, const train_medium *what, size_t begin, uint32_t *n) {
+    const train_media *media = r->desc->media;
+    if (!media)
+        return base_fail(r->error, BERYL_UNSUPPORTED, "pictures and sound are not read here");
+    train_span *span = base_vec_add(r->desc->heap, &r->spans);
+    if (!span) return no_memory(r);
+    *span = (train_span){.begin = (uint32_t)begin};
+    const beryl_status status = media->open(media->user, what, &span->medium, &span->n, r->error);
+    *n = span->n;
+    return status;
+}
+
+/* Tokens of a stretch of a conversation, each place as long as it has to be. */
+static beryl_status put_run(reading *r, const text_prompt *run) {
+    const text_tokenizer *tok = r->desc->tokenizer;
+    size_t next = 0;
+    r->run.count = 0;
+    beryl_status status = text_prompt_encode(tok, run, &r->run, r->error);
+    for (size_t i = 0; !status && i < r->run.count; i++) {
+        while (next < run->n_chunk && run->chunks[next].kind <= TEXT_CHUNK_CONTENT) next++;
+        const text_chunk *place = next < run->n_chunk ? &run->chunks[next] : NULL;
+        if (place && r->run.data[i] == text_media_soft(tok, place->kind)) {
+            const train_medium what = {.sound = place->kind == TEXT_CHUNK_AUDIO, .place = place};
+            uint32_t n = 0;
+            next++;
+            status = add_medium(r, &what, r->ids.count + 1, &n);
+            if (!status && !text_media_write(tok, place->kind, n, &r->ids)) status = no_memory(r);
+        } else {
+            int32_t *to = base_vec_add(text_heap(tok), &r->ids);
+            if (!to) return no_memory(r);
+            *to = r->run.data[i];
+        }
+    }
+    return status;
+}
+
+/* The file of a line of tokens, whose soft tokens stand together. */
+static beryl_status put_file(reading *r, const base_json *line, bool sound) {
+    const char *const key = sound ? "sound" : "picture";
+    const base_json *file = base_json_find(line, key);
+    const int32_t soft = text_media_soft(r->desc->tokenizer,
+                                         sound ? TEXT_CHUNK_AUDIO : TEXT_CHUNK_IMAGE),
+                  *ids = r->ids.data;
+    const size_t n_id = r->ids.count;
+    size_t begin = 0, end, next;
+    if (file && (file->kind != JSON_STRING || !file->text.size ||
+                 memchr(file->text.data, 0, file->text.size)))
+        return base_fail(r->error, BERYL_BAD_INPUT, "%s: must be the path of a file", key);
+    while (begin < n_id && ids[begin] != soft) begin++;
+    for (end = begin; end < n_id && ids[end] == soft;) end++;
+    for (next = end; next < n_id && ids[next] != soft;) next++;
+    if ((begin == end || sound) && !file) return BERYL_OK; /* a clip's alone are taken as tokens */
+    if (begin == end)
+        return base_fail(r->error, BERYL_BAD_INPUT, "%s: no token of it among the tokens", key);
+    if (!file)
+        return base_fail(r->error, BERYL_BAD_INPUT, "tokens: of a picture, which is not given");
+    if (next < n_id)
+        return base_fail(r->error, BERYL_BAD_INPUT,
+                         "tokens: soft tokens of one %s at %zu and at %zu", key, begin, next);
+    const train_medium what = {.sound = sound,
+                               .file = base_arena_text(r->arena, file->text.data, file->text.size)};
+    uint32_t n = 0;
+    if (!what.file) return no_memory(r);
+    const beryl_status status = add_medium(r, &what, begin, &n);
+    return status || n == end - begin
+               ? status
+               : base_fail(r->error, BERYL_BAD_INPUT, "%s: %u soft tokens, for %zu places", key, n,
+                           end - begin);
 }
 
 /* ---- conversations --------------------------------------------------------------------------- */
@@ -117,11 +195,10 @@ static beryl_status find_spans(reading *r, const text_prompt *p, spans *s) {
     for (size_t i = 0; i < p->n_chunk; i++) {
         const text_chunk c = p->chunks[i];
         const bool format = c.kind == TEXT_CHUNK_TEMPLATE;
-        size_t own = state == ANSWER ? c.text.size : 0; /* bytes that the model writes */
-        if (c.kind > TEXT_CHUNK_CONTENT)
-            return base_fail(r->error, BERYL_UNSUPPORTED,
-                             "a conversation with pictures, sound or video; "
-                             "a line of tokens may have a picture");
+        const bool writes = state == ANSWER && c.kind <= TEXT_CHUNK_CONTENT;
+        size_t own = writes ? c.text.size : 0; /* bytes that the model writes */
+        if (c.kind == TEXT_CHUNK_VIDEO)
+            return base_fail(r->error, BERYL_UNSUPPORTED, "a conversation with video");
         if (i == thought)
             add_span(s, (text_chunk){TEXT_CHUNK_TEMPLATE, base_view_of(empty_thought), NULL}, 0,
                      sizeof empty_thought - 1, false);
@@ -172,11 +249,10 @@ static beryl_status read_chat(reading *r, base_json *chat) {
     for (size_t i = 0, end; !status && i < s.n; i = end) {
         for (end = i + 1; end < s.n && s.target[end] == s.target[i];) end++;
         const text_prompt run = {.chunks = s.chunks + i, .n_chunk = end - i};
-        status = text_prompt_encode(r->desc->tokenizer, &run, &r->ids, r->error);
+        status = put_run(r, &run);
         if (!status) status = add_mask(r, s.target[i] || r->desc->whole);
     }
-    return status ? status
-                  : add_row(r, r->ids.data, r->mask.data, r->ids.count, (base_view){NULL, 0});
+    return status ? status : add_row(r, r->ids.data, r->mask.data, r->ids.count);
 }
 
 /* ---- other words for conversations ----------------------------------------------------------- */
@@ -272,8 +348,7 @@ static beryl_status read_text(reading *r, base_view text) {
     for (size_t at = 0; !status && at + 1 < r->ids.count; at += context - 1) {
         const size_t left = r->ids.count - at;
         r->ids.data[at] = bos; /* over the last token of the row before */
-        status = add_row(r, r->ids.data + at, r->mask.data, left < context ? left : context,
-                         (base_view){NULL, 0});
+        status = add_row(r, r->ids.data + at, r->mask.data, left < context ? left : context);
     }
     return status;
 }
@@ -284,20 +359,14 @@ static bool whole_number(const base_json *j, double limit) {
 }
 
 static beryl_status read_tokens(reading *r, const base_json *line) {
-    const base_json *tokens = base_json_find(line, "tokens"), *mask = base_json_find(line, "mask"),
-                    *picture = base_json_find(line, "picture");
+    const base_json *tokens = base_json_find(line, "tokens"), *mask = base_json_find(line, "mask");
     const size_t n_vocab = text_n_token(r->desc->tokenizer), n = tokens->n_child;
-    const int32_t soft = text_special(r->desc->tokenizer, TEXT_SPECIAL_IMAGE_SOFT);
-    bool has_soft = false;
-    if (!check_keys(r, line, "tokens, mask, picture")) return BERYL_BAD_INPUT;
+    if (!check_keys(r, line, "tokens, mask, picture, sound")) return BERYL_BAD_INPUT;
     if (tokens->kind != JSON_ARRAY || n < 2)
         return base_fail(r->error, BERYL_BAD_INPUT, "tokens: must be a list of two ids or more");
     if (mask && (mask->kind != JSON_ARRAY || mask->n_child != n))
         return base_fail(r->error, BERYL_BAD_INPUT, "mask: must be a list as long as tokens (%zu)",
                          n);
-    if (picture && (picture->kind != JSON_STRING || !picture->text.size ||
-                    memchr(picture->text.data, 0, picture->text.size)))
-        return base_fail(r->error, BERYL_BAD_INPUT, "picture: must be the path of a file");
     if (!base_vec_reserve(text_heap(r->desc->tokenizer), &r->ids, n)) return no_memory(r);
     for (const base_json *j = tokens->child; j; j = j->next) {
         if (!whole_number(j, (double)n_vocab))
@@ -305,13 +374,15 @@ static beryl_status read_tokens(reading *r, const base_json *line) {
                              "tokens: number %zu is no id of the vocabulary, which has %zu",
                              r->ids.count, n_vocab);
         r->ids.data[r->ids.count++] = (int32_t)j->number;
-        has_soft |= (int32_t)j->number == soft;
     }
-    if (has_soft != (picture != NULL))
-        return base_fail(r->error, BERYL_BAD_INPUT,
-                         picture ? "picture: no token of it among the tokens"
-                                 : "tokens: of a picture, which is not given");
-    const beryl_status status = add_mask(r, true);
+    beryl_status status = put_file(r, line, false);
+    if (!status) status = put_file(r, line, true);
+    if (r->spans.count == 2 && r->spans.data[0].begin > r->spans.data[1].begin) {
+        const train_span last = r->spans.data[0];
+        r->spans.data[0] = r->spans.data[1];
+        r->spans.data[1] = last;
+    }
+    if (!status) status = add_mask(r, true);
     if (status) return status;
     size_t t = 0;
     for (const base_json *j = mask ? mask->child : NULL; j; j = j->next, t++) {
@@ -320,7 +391,7 @@ static beryl_status read_tokens(reading *r, const base_json *line) {
             return base_fail(r->error, BERYL_BAD_INPUT, "mask: number %zu is neither 0 nor 1", t);
         r->mask.data[t] = is_bool ? j->kind == JSON_TRUE : j->number > 0;
     }
-    return add_row(r, r->ids.data, r->mask.data, n, picture ? picture->text : (base_view){NULL, 0});
+    return add_row(r, r->ids.data, r->mask.data, n);
 }
 
 /* ---- the file -------------------------------------------------------------------------------- */
@@ -359,7 +430,7 @@ static beryl_status read_piece(reading *r, base_view piece, bool plain) {
     base_arena arena;
     base_arena_init(&arena, r->desc->heap);
     r->arena = &arena;
-    r->ids.count = r->mask.count = 0;
+    r->ids.count = r->mask.count = r->spans.count = 0;
     beryl_status status = BERYL_OK;
     if (plain) status = read_text(r, piece);
     else if (piece.size > LINE_MAX_SIZE)
@@ -416,7 +487,9 @@ beryl_status train_data_read(train_data *out, const train_data_desc *desc, beryl
     }
     base_heap_give(desc->heap, data, (size_t)size + 1);
     base_vec_fini(desc->heap, &r.mask);
+    base_vec_fini(desc->heap, &r.spans);
     text_ids_fini(desc->tokenizer, &r.ids);
+    text_ids_fini(desc->tokenizer, &r.run);
     if (status) train_data_free(out);
     return status;
 }

@@ -30,6 +30,7 @@ beryl_status train_pass_build(const train_pass_desc *d, train_pass *pass, beryl_
                                          .n_output = d->n_output,
                                          .lora = &d->adapter->graph,
                                          .labels = true,
+                                         .media = d->media,
                                          .dropout = d->forward ? 0 : d->dropout,
                                          .halves = d->halves};
     beryl_status status =

@@ -43,6 +43,7 @@ typedef struct train_pass_desc {
     bool forward;               /* losses alone, no gradients, nothing is dropped */
     float dropout;              /* as in gemma4_text_options */
     bool halves;                /* as graph.halves */
+    gemma4_media media;         /* as in gemma4_text_options */
 } train_pass_desc;
 /* pass->text.g is closed by the caller, also on failure where it is not NULL. */
 beryl_status train_pass_build(const train_pass_desc *desc, train_pass *pass, beryl_error *error);
