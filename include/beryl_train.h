@@ -63,6 +63,8 @@ typedef struct beryl_train_options {
     size_t data_size, valid_size, order_size;
     const beryl_adapter *from; /* in place of `init`: an open adapter, which stays as it is */
     bool live;                 /* sessions can have what is trained: beryl_train_adapter */
+    /* of AdamW: "f32"; "q8", 8 bits each, where gradients are clipped; NULL: f32 */
+    const char *moments;
 } beryl_train_options;
 
 typedef struct beryl_train_report {

@@ -198,6 +198,8 @@ typedef enum args_kind {
     X(TRAIN_EPS, "eps", 0, NUMBER, "X", ON_TRAIN, "Of AdamW; default 1e-8")                        \
     X(TRAIN_DECAY, "weight-decay", 0, NUMBER, "X", ON_TRAIN, "Of AdamW; default 0")                \
     X(TRAIN_CLIP, "clip", 0, NUMBER, "X", ON_TRAIN, "The largest norm of the gradient; default 1") \
+    X(TRAIN_MOMENTS, "moments", 0, CHOICE, "f32|q8", ON_TRAIN,                                     \
+      "Of AdamW: numbers of 32 bits (default), or of 8")                                           \
     X(TRAIN_SEED, "seed", 0, COUNT, "N", ON_TRAIN,                                                 \
       "Of a new adapter and of the order of rows; default 0")                                      \
     X(TRAIN_ORDER, "order", 0, FILE, "FILE", ON_TRAIN,                                             \

@@ -27,6 +27,19 @@ static bool recompute_find(const char *name, graph_recompute_choice *choice) {
     return !name;
 }
 
+/* Eight bits have a largest gradient and a least mean. */
+static beryl_status find_moments(beryl_train *t, beryl_error *error) {
+    const beryl_train_options *o = &t->options;
+    if (!o->moments || !strcmp(o->moments, "f32")) return BERYL_OK;
+    if (strcmp(o->moments, "q8") != 0)
+        return base_fail(error, BERYL_MISUSE, "moments are f32 or q8, not '%.60s'", o->moments);
+    if (!(o->clip > 0 && o->beta1 * o->beta1 < o->beta2))
+        return base_fail(error, BERYL_MISUSE,
+                         "moments in 8 bits need a clip, and a beta1 whose square is below beta2");
+    t->coded = true;
+    return BERYL_OK;
+}
+
 static beryl_status resolve(beryl_train *t, const beryl_train_options *given, beryl_error *error) {
     beryl_train_options *o = &t->options;
     memcpy(o, given, given->size < sizeof *o ? given->size : sizeof *o);
@@ -62,7 +75,7 @@ static beryl_status resolve(beryl_train *t, const beryl_train_options *given, be
     if (isnan(o->clip)) return base_fail(error, BERYL_MISUSE, "clip is a number");
     if (o->init) o->rank = 0, o->alpha = 0; /* they are its own */
     t->how = (train_optimiser){o->clip, o->beta1, o->beta2, o->eps, o->weight_decay};
-    return BERYL_OK;
+    return find_moments(t, error);
 }
 
 /* Of a file, or of a text in memory: size 0: there is none. */
@@ -393,7 +406,8 @@ static uint32_t put_row(const work *w, const gemma4_text *text, graph_exec *exec
     return output - before;
 }
 
-/* What a pass drops follows from seed, step and row: another one in each. */
+/* What a pass drops follows from seed, step and row, how an update rounds from seed and step: row
+ * UINT32_MAX. Another one in each. */
 static void draw(const beryl_train *t, uint32_t row, uint32_t key[2]) {
     const uint32_t seed[2] = {(uint32_t)t->options.seed, (uint32_t)(t->options.seed >> 32)};
     base_threefry(seed, (const uint32_t[2]){t->report.step, row}, key);
@@ -477,6 +491,7 @@ static beryl_status submit_update(work *w, beryl_task *task) {
     t->report.rate = train_rate(&t->schedule, t->report.step);
     train_update_numbers(&t->how, t->report.step, t->report.rate,
                          graph_exec_input(t->update_exec, t->update.numbers));
+    if (t->coded) draw(t, UINT32_MAX, graph_exec_input(t->update_exec, t->update.key));
     const uint32_t extents[GRAPH_EXTENT_MAX + 1] = {0};
     return graph_exec_submit(t->update_exec, extents, &t->update.norm, 1, &t->ticket, &task->error);
 }

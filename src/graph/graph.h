@@ -445,6 +445,11 @@ typedef struct graph_adam {
 } graph_adam;
 graph_value graph_adam_step(graph *g, const graph_adam *how, graph_value p, graph_value gradient,
                             graph_value *mean, graph_value *square);
+/* The same with both moments in 8 bits each, I16 of the parameter's shape, 0 where none were: square
+ * + 256 * mean, rounded down or up by chance, another one in each step as `draw` says. most: what no
+ * gradient exceeds. MISUSE: beta1^2 not below beta2. */
+graph_value graph_adam_coded(graph *g, const graph_adam *how, graph_draw draw, float most,
+                             graph_value p, graph_value gradient, graph_value *codes);
 /* Any of them: in [inputs at most], 0 where one is left out. The first result; the node has them
  * all. */
 graph_value graph_op(graph *g, base_op op, const graph_value *in, graph_attrs attr);
