@@ -1,5 +1,6 @@
 /* moments_test.c - Adam with moments in 8 bits (graph_adam_coded) beside Adam in doubles: steps are
- * right on average, also after gradients have become small, and where there are none nothing moves. */
+ * right on average, also after gradients have become small, and nothing moves where there are none.
+ */
 #include "rig.h"
 
 #include "graph/graph.h"
@@ -13,9 +14,9 @@ static const float beta1 = 0.9f, beta2 = 0.97f, eps = 1e-8f;
 static const double scales[ROWS] = {0.5, 1e-3, 1e-6, 0}; /* of gradients */
 
 /* From one code of the square to the next it is 15 %: its logarithm walks by chance, in each step by
- * 0.15 * (1 - beta2) in the mean of squares, where gradients fade for all LATER steps by 0.36, which
- * are 0.6 of it or 0.3 of a step. The mean of what has that spread in its logarithm, as steps by a
- * root, is 3/8 * 0.36 higher; of the columns of a row the farthest is at 3.5 times the spread. */
+ * 0.15 * (1 - beta2) in the mean of squares. Where gradients fade for all LATER steps that is 0.36:
+ * 0.6 of the square, 0.3 of a step. A step goes as 1 / root: with that spread its mean is 3 / 8 *
+ * 0.36 higher; the farthest column of a row is at 3.5 times the spread. */
 #define AVERAGE_TOLERANCE (3 / 8.0 * 0.36)
 #define COLUMN_TOLERANCE (2.86 - 1) /* exp(3.5 * 0.3) */
 

@@ -1,7 +1,7 @@
 /* update_test.c - states that trees of operations change in place, several to a dispatch
  * (plan/pass_update.c): in every form of forms.c the bits of the reference functions, and no fewer
- * dispatches than order allows. All numbers are small and whole: sums are exact. But for moments in 8
- * bits, whose codes are logarithms. */
+ * dispatches than order allows. All numbers are small and whole: sums are exact. Codes of moments
+ * are logarithms, and may be the next ones. */
 #include "forms.h"
 #include "interpreter.h"
 #include "rig.h"
