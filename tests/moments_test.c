@@ -13,10 +13,10 @@ enum { ROWS = 4, COLUMNS = 512, STEPS = 160, LATER = 80 };
 static const float beta1 = 0.9f, beta2 = 0.97f, eps = 1e-8f;
 static const double scales[ROWS] = {0.5, 1e-3, 1e-6, 0}; /* of gradients */
 
-/* From one code of the square to the next it is 15 %: its logarithm walks by chance, in each step by
- * 0.15 * (1 - beta2) in the mean of squares. Where gradients fade for all LATER steps that is 0.36:
- * 0.6 of the square, 0.3 of a step. A step goes as 1 / root: with that spread its mean is 3 / 8 *
- * 0.36 higher; the farthest column of a row is at 3.5 times the spread. */
+/* From one code of the square to the next it is 15 %: its logarithm walks by chance, in each step
+ * by 0.15 * (1 - beta2) in the mean of squares. Where gradients fade for all LATER steps that is
+ * 0.36: 0.6 of the square, 0.3 of a step. A step goes as 1 / root: with that spread its mean is
+ * 3 / 8 * 0.36 higher; the farthest column of a row is at 3.5 times the spread. */
 #define AVERAGE_TOLERANCE (3 / 8.0 * 0.36)
 #define COLUMN_TOLERANCE (2.86 - 1) /* exp(3.5 * 0.3) */
 

@@ -204,8 +204,9 @@ typedef enum args_kind {
       "Of a new adapter and of the order of rows; default 0")                                      \
     X(TRAIN_ORDER, "order", 0, FILE, "FILE", ON_TRAIN,                                             \
       "JSON: for each epoch the numbers of the rows in order; default shuffled")                   \
-    X(TRAIN_RECOMPUTE, "recompute", 0, CHOICE, "auto|always|never", ON_TRAIN,                      \
-      "Layers again in the backward pass, which takes time, not memory; default where needed")     \
+    X(TRAIN_RECOMPUTE, "recompute", 0, TEXT, "auto|always|never|N", ON_TRAIN,                      \
+      "Layers, or the first N, again in the backward pass, which takes time, not memory; "         \
+      "default as many as needed")                                                                 \
     X(TRAIN_LOG, "log", 0, FILE, "FILE", ON_TRAIN, "A line of JSON for each step")                 \
     X(TRAIN_GRADIENTS, "gradients", 0, FILE, "DIR", ON_TRAIN,                                      \
       "Gradients of the first step, in PEFT's form")                                               \

@@ -16,15 +16,19 @@
 
 /* ---- opening --------------------------------------------------------------------------------- */
 
-static bool recompute_find(const char *name, graph_recompute_choice *choice) {
+static bool recompute_find(beryl_train *t, const char *name) {
     static const char *const names[] = {
         [GRAPH_RECOMPUTE] = "always", [GRAPH_KEEP] = "never", [GRAPH_KEEP_OR_RECOMPUTE] = "auto"};
-    *choice = GRAPH_KEEP_OR_RECOMPUTE;
+    t->recompute = GRAPH_KEEP_OR_RECOMPUTE;
     for (int i = 0; name && i < 3; i++) {
-        *choice = (graph_recompute_choice)i;
+        t->recompute = (graph_recompute_choice)i;
         if (!strcmp(names[i], name)) return true;
     }
-    return !name;
+    if (!name) return true;
+    for (; *name >= '0' && *name <= '9' && t->segments < 10000; name++)
+        t->segments = t->segments * 10 + (uint32_t)(*name - '0');
+    t->recompute = GRAPH_RECOMPUTE;
+    return t->segments && !*name;
 }
 
 /* Eight bits have a largest gradient and a least mean. */
@@ -60,8 +64,9 @@ static beryl_status resolve(beryl_train *t, const beryl_train_options *given, be
     if (!o->context || o->context > seen) o->context = seen;
     if (!train_schedule_find(o->schedule, &t->schedule.kind))
         return base_fail(error, BERYL_MISUSE, "no schedule is called '%.60s'", o->schedule);
-    if (!recompute_find(o->recompute, &t->recompute))
-        return base_fail(error, BERYL_MISUSE, "recompute is always, never or auto, not '%.60s'",
+    if (!recompute_find(t, o->recompute))
+        return base_fail(error, BERYL_MISUSE,
+                         "recompute is always, never, auto or a number of layers, not '%.60s'",
                          o->recompute);
     if (o->rank > TRAIN_RANK_MAX || !(fabsf(o->alpha) <= 65504))
         return base_fail(error, BERYL_MISUSE, "a rank from 1 to %d, an alpha that is a number",
@@ -196,6 +201,7 @@ static beryl_status open_exec(beryl_train *t, graph *g, graph_recompute_choice r
     beryl_engine *e = t->engine;
     const graph_exec_options how = {.exact = e->options.precision == BERYL_PRECISION_EXACT,
                                     .recompute = recompute,
+                                    .segments = t->segments,
                                     .room = bytes_left(e)};
     beryl_error why = {0};
     beryl_status status = graph_exec_open(g, &e->store, &how, out, &why);

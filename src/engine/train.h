@@ -34,7 +34,8 @@ struct beryl_train {
     uint32_t unsettled;  /* how often the device is still to be asked whether there was room */
     beryl_adapter *live; /* for sessions; NULL: none (train_out.c) */
     uint32_t n_token, n_output;       /* bounds of a pass */
-    graph_recompute_choice recompute; /* of layers */
+    graph_recompute_choice recompute; /* of layers, */
+    uint32_t segments;                /* the first ones; 0: all */
     train_run learn, judge;           /* judge: losses alone, of data to validate with */
     train_update update;
     graph_exec *update_exec;

@@ -87,11 +87,12 @@ graph_value graph_adam_step(graph *g, const graph_adam *how, graph_value p, grap
 
 /* ---- moments in 8 bits ----------------------------------------------------------------------- */
 
-/* What 8 bits stand for. Of the square the code q is a logarithm, unit * (2^(q * octaves) - 1), from
- * 0 through the square of eps, below which it does not matter, to that of the largest gradient: it
- * needs no scale that neighbours share, so no large gradient makes small ones 0. Of the mean, as a
- * part of the root of the decoded square, whose bound Adam's betas know, the code is the root with
- * its sign: what a step is made of is that part, so its error is one of the rate. */
+/* What 8 bits stand for. Of the square the code q is a logarithm, unit * (2^(q * octaves) - 1),
+ * from 0 through the square of eps, below which it does not matter, to that of the largest
+ * gradient. It needs no scale that neighbours share, so no large gradient makes small ones 0. Of
+ * the mean, as a part of the root of the decoded square, which is bounded by what the betas are,
+ * the code is the root with its sign: a step is made of that part, so its error is one of the
+ * rate. */
 typedef struct moment_code {
     double unit, octaves, part;
 } moment_code;

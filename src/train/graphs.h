@@ -3,8 +3,9 @@
  *
  * Builds graphs and runs nothing. The base model is frozen; what is trained are the matrices A and
  * B of an adapter, F32 states of the model's store, each with a state for its gradient and two for
- * its moments, or one where they have 8 bits each. A pass adds its gradients to those that are there, so a step may have any number of
- * passes. Letters: n tokens of a pass, t of which predict targets, N targets of a whole step. */
+ * its moments, or one that has both in 8 bits. A pass adds its gradients to those that are there,
+ * so a step may have any number of passes. Letters: n tokens of a pass, t of which predict targets,
+ * N targets of a whole step. */
 #ifndef TRAIN_GRAPHS_H
 #define TRAIN_GRAPHS_H
 
