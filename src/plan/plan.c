@@ -94,15 +94,13 @@ static beryl_status lay_out_first(graph_exec *e, const graph *was, uint32_t n, u
                                   beryl_error *error) {
     way next = {0};
     plan_record_init(&next.record, e->heap, e->g);
-    beryl_status status = graph_lists_copy(was, &next.g)
-                              ? BERYL_OK
-                              : base_fail(error, BERYL_NO_MEMORY, "out of host memory");
-    exchange(e, &next);
+    const bool copied = graph_lists_copy(was, &next.g);
+    if (copied) exchange(e, &next);
     way_drop(e, &next);
-    if (status != BERYL_OK) return status;
+    if (!copied) return base_fail(error, BERYL_NO_MEMORY, "out of host memory");
     graph_recompute_first(e->g, n);
     e->recomputes = n;
-    status = lay_out(e, error);
+    const beryl_status status = lay_out(e, error);
     *bytes = plan_memory_bytes(&e->memory);
     return status;
 }
