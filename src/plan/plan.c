@@ -105,19 +105,30 @@ static beryl_status lay_out_first(graph_exec *e, const graph *was, uint32_t n, u
     return status;
 }
 
-/* As few as fit in the room, of n: each takes about as much memory as any other, so the search
+/* In the room, and each buffer on the device. */
+static bool fits(const graph_exec *e) {
+    const uint64_t room = e->options.room, most = device_caps_of(e->device)->buffer_max;
+    bool fit = !room || plan_memory_bytes(&e->memory) <= room;
+    for (int c = 0; fit && c < PLAN_COLOUR_MAX; c++) fit = e->memory.arena_sizes[c] <= most;
+    return fit;
+}
+
+/* As few as fit, of n: each takes about as much memory as any other, so the search
  * begins where that would do. */
 static beryl_status lay_out_fitting(graph_exec *e, const graph *was, uint32_t n,
                                     beryl_error *error) {
     const uint64_t room = e->options.room, kept = e->kept_bytes, all = e->recomputed_bytes;
     uint64_t bytes = 0;
-    uint32_t k = n;
-    if (kept > all && room >= all)
+    uint32_t k = room && room < all ? n : 1, tries = 0;
+    if (room >= all && room < kept)
         k = (uint32_t)((double)n * (double)(kept - room) / (double)(kept - all));
     if (k < 1) k = 1;
     beryl_status status = lay_out_first(e, was, k, &bytes, error);
-    for (; status == BERYL_OK && bytes > room && k < n;)
-        status = lay_out_first(e, was, ++k, &bytes, error);
+    while (status == BERYL_OK && k < n && !fits(e)) {
+        k += 1 + tries++ / 2;
+        if (k > n) k = n;
+        status = lay_out_first(e, was, k, &bytes, error);
+    }
     return status;
 }
 
@@ -138,8 +149,7 @@ static beryl_status lay_out_ways(graph_exec *e, beryl_error *error) {
                               : base_fail(error, BERYL_NO_MEMORY, "out of host memory");
     if (status == BERYL_OK) status = lay_out_first(e, &was.g, all ? n : 0, bytes[all], error);
     if (status == BERYL_OK && asked && !all) status = lay_out_first(e, &was.g, asked, &some, error);
-    if (status == BERYL_OK && o->recompute == GRAPH_KEEP_OR_RECOMPUTE && o->room &&
-        e->kept_bytes > o->room)
+    if (status == BERYL_OK && o->recompute == GRAPH_KEEP_OR_RECOMPUTE && !fits(e))
         status = lay_out_fitting(e, &was.g, n, error);
     way_drop(e, &was);
     return status;
