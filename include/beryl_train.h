@@ -54,7 +54,8 @@ typedef struct beryl_train_options {
     float clip;        /* the largest norm of the gradient; 0: 1; below 0: any */
     uint64_t seed;     /* of a new adapter and of the order of rows */
     const char *order; /* a JSON file: for each epoch the numbers of the rows; NULL: shuffled */
-    /* layers, in the backward pass: "always", "never"; NULL, "auto": where memory is too small */
+    /* layers, in the backward pass: "always", "never", the first so many, like "12"; NULL, "auto":
+     * as many as memory asks for */
     const char *recompute;
     /* a checkpoint to go on from: with the other options as they were, what follows is what would
      * have followed, bit for bit on the same device; NULL: begins anew */
@@ -64,6 +65,8 @@ typedef struct beryl_train_options {
     size_t data_size, valid_size, order_size;
     const beryl_adapter *from; /* in place of `init`: an open adapter, which stays as it is */
     bool live;                 /* sessions can have what is trained: beryl_train_adapter */
+    /* of AdamW: "f32"; "q8", 8 bits each, where gradients are clipped; NULL: f32 */
+    const char *moments;
 } beryl_train_options;
 
 typedef struct beryl_train_report {
@@ -72,8 +75,8 @@ typedef struct beryl_train_report {
     uint64_t tokens, targets;              /* of the data, once */
     uint64_t parameters;                   /* that are trained */
     uint64_t bytes;                        /* device memory of the training, beside the model's */
-    bool recomputes;                       /* layers, in the backward pass */
-    uint64_t kept_bytes, recomputed_bytes; /* what a pass makes on its way, both ways */
+    uint32_t recomputes;                   /* so many layers, in the backward pass */
+    uint64_t kept_bytes, recomputed_bytes; /* what a pass makes on its way: none are; all */
     /* of the last step; grad_norm before clipping */
     double loss, grad_norm, rate, seconds;
     uint32_t step_tokens, step_targets;

@@ -116,7 +116,7 @@ static void check_refused(test *t) {
         {"a.value", "b.value", "has 'b.value' where 'a.value' is due", BERYL_BAD_INPUT},
         {"[2,3]", "[6,1]", "'a.value' has another shape", BERYL_BAD_INPUT},
         {"\"hash\"", "\"hush\"", "'hush' where 'hash' is due", BERYL_BAD_INPUT},
-        {"F32", "U32", "BF16 and I32 are read", BERYL_UNSUPPORTED},
+        {"F32", "U32", "I32 and I16 are read", BERYL_UNSUPPORTED},
         {"\"step\":\"5\"", "\"step\":\"6\"", "damaged", BERYL_BAD_FILE},
     };
     fixture f;

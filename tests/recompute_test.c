@@ -250,14 +250,17 @@ static uint32_t live(const graph *g) {
 }
 
 static void check_same(test *t, const struct net_case *c) {
-    lab l[3];
+    lab l[4];
     bool ran = true;
-    for (int i = 0; i < 3; i++) lab_build(&l[i], c, TYPE_F32, i > 0, false);
-    CHECK(t, !graph_recomputes(l[0].g) && graph_recomputes(l[1].g));
+    for (int i = 0; i < 4; i++) lab_build(&l[i], c, TYPE_F32, i > 0, false);
+    CHECK(t, !graph_recomputes(l[0].g) && graph_recomputes(l[1].g) > 0);
     CHECK(t, live(l[1].g) > live(l[0].g));
-    graph_keep_all(l[2].g);
+    graph_recompute_first(l[2].g, 0);
     CHECK_INT(t, live(l[2].g), live(l[0].g));
-    for (int i = 0; i < 3; i++) ran = ran && lab_run(t, &l[i]);
+    graph_recompute_first(l[3].g, 1);
+    CHECK_INT(t, graph_recomputes(l[1].g) == 1, live(l[3].g) == live(l[1].g));
+    CHECK(t, live(l[3].g) > live(l[0].g));
+    for (int i = 0; i < 4; i++) ran = ran && lab_run(t, &l[i]);
     for (uint32_t k = 0; ran && k < l[0].n_x; k++) {
         const graph_tensor *x = graph_tensor_at(l[0].g, l[0].d[k]);
         const float *want = graph_reference_value(l[0].run, l[0].d[k]);
@@ -265,11 +268,11 @@ static void check_same(test *t, const struct net_case *c) {
         for (uint64_t i = 0; i < graph_element_bound(x); i++)
             most = fmax(most, fabs((double)want[i]));
         CHECK(t, most > 1e-3 && most < 1e6); /* not nothing against nothing */
-        for (int i = 1; i < 3; i++)
+        for (int i = 1; i < 4; i++)
             CHECK(t, !memcmp(want, graph_reference_value(l[i].run, l[i].d[k]),
                              graph_element_bound(x) * sizeof *want));
     }
-    for (int i = 0; i < 3; i++) lab_close(t, &l[i]);
+    for (int i = 0; i < 4; i++) lab_close(t, &l[i]);
 }
 
 /* Originals and copies are differentiated apart, so that sums have another order: of doubles. */
@@ -432,8 +435,8 @@ static void check_memory(test *t) {
     rig_close(t, &r);
 }
 
-/* The planner keeps what there is room for, and a plan that keeps is that of a graph without
- * segments. */
+/* The planner keeps what there is room for, and computes as few segments again as that asks for; a
+ * plan that keeps all is that of a graph without segments. */
 static void check_choice(test *t) {
     rig r;
     if (rig_open(t, &r, "dummy")) {
@@ -441,18 +444,22 @@ static void check_choice(test *t) {
         const struct {
             graph_recompute_choice choice;
             uint64_t room;
-            bool kept;
-        } cases[] = {{GRAPH_KEEP, 1, true},
-                     {GRAPH_KEEP_OR_RECOMPUTE, 0, true},
-                     {GRAPH_KEEP_OR_RECOMPUTE, plain.arena_bytes, true},
-                     {GRAPH_KEEP_OR_RECOMPUTE, plain.arena_bytes - 1, false},
-                     {GRAPH_RECOMPUTE, plain.arena_bytes, false}};
+            uint32_t again;
+        } cases[] = {{GRAPH_KEEP, 1, 0},
+                     {GRAPH_KEEP_OR_RECOMPUTE, 0, 0},
+                     {GRAPH_KEEP_OR_RECOMPUTE, plain.arena_bytes, 0},
+                     {GRAPH_KEEP_OR_RECOMPUTE, plain.arena_bytes - 1, 1},
+                     {GRAPH_KEEP_OR_RECOMPUTE, 1, 4},
+                     {GRAPH_RECOMPUTE, plain.arena_bytes, 4}};
         for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
             const graph_exec_info info = plan_of(t, &r, 4, true, cases[i].choice, cases[i].room);
             CHECK_INT(t, info.kept_bytes, plain.arena_bytes);
             CHECK(t, info.recomputed_bytes < plain.arena_bytes);
-            CHECK_INT(t, info.arena_bytes, cases[i].kept ? info.kept_bytes : info.recomputed_bytes);
-            CHECK(t, (info.dispatches == plain.dispatches) == cases[i].kept);
+            CHECK_INT(t, info.recomputes, cases[i].again);
+            if (!cases[i].again) CHECK_INT(t, info.arena_bytes, info.kept_bytes);
+            else if (cases[i].again == 4) CHECK_INT(t, info.arena_bytes, info.recomputed_bytes);
+            else CHECK(t, info.arena_bytes <= cases[i].room);
+            CHECK(t, (info.dispatches == plain.dispatches) == !cases[i].again);
         }
     }
     rig_close(t, &r);

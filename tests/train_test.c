@@ -108,7 +108,8 @@ static const char *data_of(run *r, int which, const char *what) {
     return r->paths[which];
 }
 
-static bool run_open(run *r, test *t, const char *name, int where, const char *recompute) {
+static bool run_open(run *r, test *t, const char *name, int where, const char *recompute,
+                     const char *moments) {
     beryl_error error = {0};
     base_view base;
     char file[60];
@@ -130,6 +131,7 @@ static bool run_open(run *r, test *t, const char *name, int where, const char *r
                                        .init = path_of(r, 2, "initial"),
                                        .order = r->paths[4],
                                        .recompute = recompute,
+                                       .moments = moments,
                                        .epochs = whole(r, "epochs"),
                                        .batch = whole(r, "micro_batch"),
                                        .accumulate = whole(r, "accumulate"),
@@ -213,6 +215,25 @@ static void check_gradients(run *r) {
     CHECK(r->t, n_checked >= a->n / 2);
 }
 
+/* The root of the sum of squares of how far two adapters' matrices are apart. */
+static double apart(const format_lora *x, const format_lora *y) {
+    double sum = 0;
+    for (size_t i = 0; i < x->n_part; i++) {
+        const format_lora_part *p = &x->parts[i], *q = y->parts;
+        while (q->target != p->target || q->layer != p->layer) q++;
+        for (int is_b = 0; is_b < 2; is_b++)
+            for (uint32_t rank = 0; rank < p->rank; rank++)
+                for (uint32_t k = 0; k < (is_b ? p->out : p->in); k++) {
+                    const format_lora_half *a = is_b ? &p->b : &p->a, *b = is_b ? &q->b : &q->a;
+                    const double far =
+                        (double)format_lora_value(a, rank * a->stride[1] + k * a->stride[2]) -
+                        (double)format_lora_value(b, rank * b->stride[1] + k * b->stride[2]);
+                    sum += far * far;
+                }
+    }
+    return sqrt(sum);
+}
+
 /* What was saved, against the reference's last matrices. */
 static void check_final(run *r) {
     char path[600];
@@ -258,7 +279,7 @@ static void check_final(run *r) {
 
 static void check_run(test *t, const char *name, int where, const char *recompute) {
     run r;
-    if (run_open(&r, t, name, where, recompute)) {
+    if (run_open(&r, t, name, where, recompute, NULL)) {
         CHECK_INT(t, beryl_train_report_of(r.train).steps, whole(&r, "steps"));
         CHECK_NEAR(t, valid_loss(&r), at(&r, "valid_loss", 0), LOSS_TOLERANCE);
         for (uint32_t k = 0;
@@ -277,11 +298,47 @@ static void check_run(test *t, const char *name, int where, const char *recomput
     run_close(&r);
 }
 
+/* The same with moments in 8 bits. A step is a part of the rate, and what the mean was rounded by
+ * before lives on for 1 / (1 - beta1) steps: about one distance of codes, a tenth of a usual part,
+ * either way by chance. So the matrices end a tenth of their way off, in this many dimensions; the
+ * losses are off by less than a tenth of what they went. */
+#define CODED_TOLERANCE 0.1
+
+static void check_coded(test *t, int where) {
+    run r;
+    double first = 0;
+    engine_adapter_file of[3];
+    beryl_error error = {0};
+    if (run_open(&r, t, "train-e2b-f32", where, NULL, "q8")) {
+        for (uint32_t k = 0;
+             k < whole(&r, "steps") && !test_failed(t) && work(&r, beryl_train_step); k++) {
+            const double want = at(&r, "loss", k);
+            if (!k) first = want;
+            CHECK_NEAR(t, beryl_train_report_of(r.train).loss, want,
+                       LOSS_TOLERANCE + CODED_TOLERANCE * fabs(first - want));
+        }
+        snprintf(r.paths[0], sizeof *r.paths, "%s/coded", test_scratch(t));
+        path_of(&r, 3, "final");
+        beryl_status status = beryl_train_save(r.train, r.paths[0], NULL, &error);
+        for (uint32_t i = 0; !status && i < 3; i++)
+            status = engine_adapter_file_open(&r.heap, r.paths[i ? i + 1 : 0], &of[i], &error);
+        if (status) test_fail(t, __FILE__, __LINE__, "%s", error.message);
+        if (!test_failed(t)) {
+            const double far = apart(&of[0].lora, &of[2].lora),
+                         way = apart(&of[1].lora, &of[2].lora);
+            printf("  %.4f of the way off\n", far / way);
+            CHECK(t, way > 0 && far <= CODED_TOLERANCE * way);
+            for (int i = 0; i < 3; i++) engine_adapter_file_close(&r.heap, &of[i]);
+        }
+    }
+    run_close(&r);
+}
+
 /* On a device that takes its time: cancelled before its update a step has not been; once that is on
  * its way it is too late, and the step counts. */
 static void check_cancel(test *t) {
     run r;
-    if (run_open(&r, t, "train-e2b-f32", MODEL_DUMMY, NULL)) {
+    if (run_open(&r, t, "train-e2b-f32", MODEL_DUMMY, NULL, NULL)) {
         work(&r, beryl_train_step); /* of rate 0 */
         device_dummy_slow(r.engine->device, 1e-5, 0);
         for (uint32_t begun = 0; begun < 2 && !test_failed(t); begun++) {
@@ -314,7 +371,7 @@ typedef struct going { /* a training that is left and gone on with */
     beryl_train_report reports[N_STEP]; /* after each step, and its measurement */
 } going;
 
-static void going_begin(going *g, test *t) {
+static void going_begin(going *g, test *t, const char *moments) {
     static const char rows[] = "{\"tokens\":[2,10,11,12]}\n{\"tokens\":[2,20,21]}\n"
                                "{\"tokens\":[2,30,31,32,33]}\n",
                       others[] = "{\"tokens\":[2,10,21,12]}\n{\"tokens\":[2,30,31]}\n";
@@ -336,7 +393,8 @@ static void going_begin(going *g, test *t) {
                                        .warmup = 1,
                                        .weight_decay = 0.1f,
                                        .dropout = 0.25f,
-                                       .seed = 7};
+                                       .seed = 7,
+                                       .moments = moments};
 }
 
 static beryl_status going_open(going *g, int where, beryl_error *error) {
@@ -376,21 +434,21 @@ static char *saved(going *g, base_heap *heap, size_t *size) {
 }
 
 /* All steps at once, and half of them, another engine, the other half: the same numbers. */
-static void check_resumed(test *t, int where) {
+static void check_resumed(test *t, int where, const char *moments) {
     going whole_run, parts;
     beryl_error error = {0};
     base_heap heap;
     size_t size[2] = {0};
     char *adapters[2] = {NULL, NULL};
     base_heap_init(&heap, NULL);
-    going_begin(&whole_run, t);
+    going_begin(&whole_run, t, moments);
     if (going_open(&whole_run, where, &error) == BERYL_OK) {
         CHECK_INT(t, beryl_train_report_of(whole_run.train).steps, N_STEP);
         go_on(&whole_run, N_STEP);
         adapters[0] = saved(&whole_run, &heap, &size[0]);
     }
     going_close(&whole_run);
-    going_begin(&parts, t);
+    going_begin(&parts, t, moments);
     if (adapters[0] && going_open(&parts, where, &error) == BERYL_OK) {
         go_on(&parts, CUT);
         CHECK_INT(t, beryl_train_checkpoint(parts.train, parts.checkpoint, &error), BERYL_OK);
@@ -430,7 +488,7 @@ static void refuse_resume(going *g, const char *needle) {
 static void check_resume_refused(test *t) {
     going g;
     beryl_error error = {0};
-    going_begin(&g, t);
+    going_begin(&g, t, NULL);
     if (going_open(&g, MODEL_REFERENCE, &error) == BERYL_OK)
         CHECK_INT(t, beryl_train_checkpoint(g.train, g.checkpoint, &error), BERYL_OK);
     if (error.message[0]) test_fail(t, __FILE__, __LINE__, "%s", error.message);
@@ -515,7 +573,7 @@ static void check_dropout(test *t) {
     beryl_error error = {0};
     size_t n = 0;
     double *without = NULL, *mean = NULL, loss = 0;
-    going_begin(&g, t);
+    going_begin(&g, t, NULL);
     static const char row[] = "{\"tokens\":[2,10,11,12]}\n";
     CHECK_INT(t, base_file_write(g.data, row, sizeof row - 1, NULL), BERYL_OK);
     g.options.warmup = 0;
@@ -568,7 +626,7 @@ static void check_layers(test *t) {
         {"99999999999999999999", "not '99999999999999999999'", 0},
     };
     going g;
-    going_begin(&g, t);
+    going_begin(&g, t, NULL);
     g.options.targets = "q";
     for (size_t i = 0; i < sizeof lists / sizeof *lists && !test_failed(t); i++) {
         beryl_error error = {0};
@@ -593,7 +651,7 @@ static void check_answers_between(test *t) {
     going g;
     beryl_error error = {0};
     static const int32_t prompt[] = {2, 10, 11};
-    going_begin(&g, t);
+    going_begin(&g, t, NULL);
     if (going_open(&g, MODEL_DUMMY, &error) == BERYL_OK) {
         for (uint32_t k = 1; k <= N_STEP && !test_failed(t); k += 2) {
             const beryl_generate_options greedy = model_greedy(40);
@@ -619,18 +677,18 @@ static void check_answers_between(test *t) {
     going_close(&g);
 }
 
-/* A step with layers that are kept and recomputed, on the reference: loss and norm are the same
- * bits, so are the gradients of the first matrix, which all layers are behind. */
+/* A step with layers that are kept, recomputed in part, and recomputed, on the reference: loss and
+ * norm are the same bits, so are the gradients of the first matrix, which all layers are behind. */
 static void check_same_bits(test *t) {
-    static const char *const ways[] = {"never", "always"};
-    double told[2][2] = {{0}};
-    float *first[2] = {NULL};
+    static const char *const ways[] = {"never", "2", "always"};
+    double told[3][2] = {{0}};
+    float *first[3] = {NULL};
     size_t n = 0;
-    for (int i = 0; i < 2 && !test_failed(t); i++) {
+    for (int i = 0; i < 3 && !test_failed(t); i++) {
         run r;
-        if (run_open(&r, t, "train-e2b-f32", MODEL_REFERENCE, ways[i])) {
+        if (run_open(&r, t, "train-e2b-f32", MODEL_REFERENCE, ways[i], NULL)) {
             const train_matrix *m = r.train->adapter.matrices;
-            CHECK_INT(t, beryl_train_report_of(r.train).recomputes, i);
+            CHECK_INT(t, beryl_train_report_of(r.train).recomputes > 0, i > 0);
             work(&r, beryl_train_step);
             told[i][0] = beryl_train_report_of(r.train).loss;
             told[i][1] = beryl_train_report_of(r.train).grad_norm;
@@ -639,46 +697,50 @@ static void check_same_bits(test *t) {
         }
         run_close(&r);
     }
-    if (!test_failed(t)) {
-        CHECK(t, told[0][0] > 0 && told[0][1] > 0 && !memcmp(told[0], told[1], sizeof told[0]));
-        CHECK(t, first[0] && first[1] && !memcmp(first[0], first[1], n * sizeof **first));
+    for (int i = 1; i < 3 && !test_failed(t); i++) {
+        CHECK(t, told[0][0] > 0 && told[0][1] > 0 && !memcmp(told[0], told[i], sizeof told[0]));
+        CHECK(t, first[0] && first[i] && !memcmp(first[0], first[i], n * sizeof **first));
     }
-    for (int i = 0; i < 2; i++) free(first[i]);
+    for (int i = 0; i < 3; i++) free(first[i]);
 }
 
-/* The planner tells both ways, and takes the one that fits below the engine's limit. */
+/* The planner tells both ways, keeps what fits below the engine's limit, and recomputes no layer
+ * more. */
 static void check_memory(test *t) {
-    const char *const ways[] = {"never", "always", NULL, "auto"};
-    beryl_train_report reports[4] = {{0}};
-    for (int i = 0; i < 4 && !test_failed(t); i++) {
+    const char *const ways[] = {"never", "1", "2", "always", NULL, "auto"};
+    enum { WAYS = sizeof ways / sizeof *ways, ALL = 3 };
+    beryl_train_report reports[WAYS] = {{0}};
+    uint64_t held = 0;
+    for (int i = 0; i < WAYS && !test_failed(t); i++) {
         run r;
-        if (run_open(&r, t, "train-e2b-f32", MODEL_DUMMY, ways[i])) {
+        if (run_open(&r, t, "train-e2b-f32", MODEL_DUMMY, ways[i], NULL)) {
+            beryl_stats stats;
+            beryl_engine_stats(r.engine, &stats);
             reports[i] = beryl_train_report_of(r.train);
-            if (i == 3) { /* again, with less than the device has */
+            if (i == 2) held = stats.device_bytes;
+            if (i == WAYS - 1) { /* again, with as much as two layers ask for */
                 beryl_error error = {0};
-                beryl_stats stats;
-                beryl_engine_stats(r.engine, &stats);
                 beryl_train_close(r.train);
-                r.engine->options.memory = stats.device_bytes - 1;
+                r.engine->options.memory = held;
                 CHECK_INT(t, beryl_train_open(r.engine, &r.options, &r.train, &error), BERYL_OK);
                 reports[i] = beryl_train_report_of(r.train);
                 beryl_engine_stats(r.engine, &stats);
-                CHECK(t, stats.device_bytes <= r.engine->options.memory);
+                CHECK(t, stats.device_bytes <= held);
             }
         }
         run_close(&r);
     }
-    for (int i = 0; i < 4 && !test_failed(t); i++) {
-        CHECK_INT(t, reports[i].recomputes, i % 2);
+    const uint32_t said[WAYS] = {0, 1, 2, reports[ALL].recomputes, 0, 2};
+    for (int i = 0; i < WAYS && !test_failed(t); i++) {
+        printf("  %u layers of a pass recomputed: %llu bytes\n", reports[i].recomputes,
+               (unsigned long long)reports[i].bytes);
+        CHECK_INT(t, reports[i].recomputes, said[i]);
         CHECK_INT(t, reports[i].kept_bytes, reports[0].kept_bytes);
         CHECK_INT(t, reports[i].recomputed_bytes, reports[0].recomputed_bytes);
-        CHECK_INT(t, reports[i].bytes, reports[i % 2].bytes);
+        if (i && i <= ALL) CHECK(t, reports[i].bytes < reports[i - 1].bytes);
     }
-    printf("  intermediates of a pass: %llu bytes kept, %llu recomputed\n",
-           (unsigned long long)reports[0].kept_bytes,
-           (unsigned long long)reports[0].recomputed_bytes);
-    CHECK(t, reports[0].recomputed_bytes < reports[0].kept_bytes);
-    CHECK_INT(t, reports[0].bytes - reports[1].bytes,
+    CHECK(t, reports[ALL].recomputes > 2);
+    CHECK_INT(t, reports[0].bytes - reports[ALL].bytes,
               reports[0].kept_bytes - reports[0].recomputed_bytes);
 }
 
@@ -822,7 +884,12 @@ void test_train(test *t) {
     for (size_t k = 0; k < sizeof places / sizeof *places; k++)
         if ((!k || test_drawn(0, 1, 2)) &&
             test_case(t, "train/resumed-bit-for-bit-%s", model_devices[places[k]].name))
-            check_resumed(t, places[k]);
+            check_resumed(t, places[k], NULL);
+    if (test_case(t, "train/coded-resumed-bit-for-bit")) check_resumed(t, MODEL_REFERENCE, "q8");
+    for (size_t k = 0; k < sizeof places / sizeof *places; k++)
+        if (test_drawn(0, 1, 2) &&
+            test_case(t, "train/coded-near-peft-%s", model_devices[places[k]].name))
+            check_coded(t, places[k]);
     if (test_case(t, "train/resumed-with-other-settings")) check_resume_refused(t);
     if (test_case(t, "train/dropout-right-on-average")) check_dropout(t);
     if (test_case(t, "train/layers-of-a-list")) check_layers(t);

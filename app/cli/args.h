@@ -198,12 +198,15 @@ typedef enum args_kind {
     X(TRAIN_EPS, "eps", 0, NUMBER, "X", ON_TRAIN, "Of AdamW; default 1e-8")                        \
     X(TRAIN_DECAY, "weight-decay", 0, NUMBER, "X", ON_TRAIN, "Of AdamW; default 0")                \
     X(TRAIN_CLIP, "clip", 0, NUMBER, "X", ON_TRAIN, "The largest norm of the gradient; default 1") \
+    X(TRAIN_MOMENTS, "moments", 0, CHOICE, "f32|q8", ON_TRAIN,                                     \
+      "Of AdamW: numbers of 32 bits (default), or of 8")                                           \
     X(TRAIN_SEED, "seed", 0, COUNT, "N", ON_TRAIN,                                                 \
       "Of a new adapter and of the order of rows; default 0")                                      \
     X(TRAIN_ORDER, "order", 0, FILE, "FILE", ON_TRAIN,                                             \
       "JSON: for each epoch the numbers of the rows in order; default shuffled")                   \
-    X(TRAIN_RECOMPUTE, "recompute", 0, CHOICE, "auto|always|never", ON_TRAIN,                      \
-      "Layers again in the backward pass, which takes time, not memory; default where needed")     \
+    X(TRAIN_RECOMPUTE, "recompute", 0, TEXT, "auto|always|never|N", ON_TRAIN,                      \
+      "Layers, or the first N, again in the backward pass, which takes time, not memory; "         \
+      "default as many as needed")                                                                 \
     X(TRAIN_LOG, "log", 0, FILE, "FILE", ON_TRAIN, "A line of JSON for each step")                 \
     X(TRAIN_GRADIENTS, "gradients", 0, FILE, "DIR", ON_TRAIN,                                      \
       "Gradients of the first step, in PEFT's form")                                               \

@@ -42,7 +42,8 @@ static beryl_train_options options_of(const training *t, const char *data) {
                                  .seed = args_count(a, FLAG_TRAIN_SEED, 0),
                                  .order = args_text(a, FLAG_TRAIN_ORDER),
                                  .resume = args_has(a, FLAG_TRAIN_RESUME) ? t->checkpoint : NULL,
-                                 .recompute = args_text(a, FLAG_TRAIN_RECOMPUTE)};
+                                 .recompute = args_text(a, FLAG_TRAIN_RECOMPUTE),
+                                 .moments = args_text(a, FLAG_TRAIN_MOMENTS)};
 }
 
 /* ---- the log --------------------------------------------------------------------------------- */

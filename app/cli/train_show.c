@@ -19,8 +19,8 @@ void train_tell(training *t) {
     printf("%s parameters; %s of device memory beside the model\n",
            cli_count_text(parameters, r.parameters), cli_size_text(bytes, r.bytes));
     if (r.kept_bytes)
-        printf("layers are %s: %s of intermediates if they are kept, %s if recomputed\n",
-               r.recomputes ? "recomputed" : "kept", cli_size_text(kept, r.kept_bytes),
+        printf("%u layers are recomputed: %s of intermediates if none is, %s if all are\n",
+               r.recomputes, cli_size_text(kept, r.kept_bytes),
                cli_size_text(recomputed, r.recomputed_bytes));
 }
 

@@ -66,6 +66,7 @@ uint32_t module_train_open(frame *f, const char *options, const char *data, uint
             .eps = number_at(o, "eps"),
             .weight_decay = number_at(o, "weightDecay"),
             .clip = number_at(o, "clip"),
+            .moments = option_text(&arena, base_json_find(o, "moments")),
             .seed = option_count(o, "seed", UINT64_C(1) << 53),
             .data_text = data,
             .data_size = size,

@@ -16,15 +16,32 @@
 
 /* ---- opening --------------------------------------------------------------------------------- */
 
-static bool recompute_find(const char *name, graph_recompute_choice *choice) {
+static bool recompute_find(beryl_train *t, const char *name) {
     static const char *const names[] = {
         [GRAPH_RECOMPUTE] = "always", [GRAPH_KEEP] = "never", [GRAPH_KEEP_OR_RECOMPUTE] = "auto"};
-    *choice = GRAPH_KEEP_OR_RECOMPUTE;
+    t->recompute = GRAPH_KEEP_OR_RECOMPUTE;
     for (int i = 0; name && i < 3; i++) {
-        *choice = (graph_recompute_choice)i;
+        t->recompute = (graph_recompute_choice)i;
         if (!strcmp(names[i], name)) return true;
     }
-    return !name;
+    if (!name) return true;
+    for (; *name >= '0' && *name <= '9' && t->segments < 10000; name++)
+        t->segments = t->segments * 10 + (uint32_t)(*name - '0');
+    t->recompute = GRAPH_RECOMPUTE;
+    return t->segments && !*name;
+}
+
+/* Eight bits have a largest gradient and a least mean. */
+static beryl_status find_moments(beryl_train *t, beryl_error *error) {
+    const beryl_train_options *o = &t->options;
+    if (!o->moments || !strcmp(o->moments, "f32")) return BERYL_OK;
+    if (strcmp(o->moments, "q8") != 0)
+        return base_fail(error, BERYL_MISUSE, "moments are f32 or q8, not '%.60s'", o->moments);
+    if (!(o->clip > 0 && o->beta1 * o->beta1 < o->beta2))
+        return base_fail(error, BERYL_MISUSE,
+                         "moments in 8 bits need a clip, and a beta1 whose square is below beta2");
+    t->coded = true;
+    return BERYL_OK;
 }
 
 static beryl_status resolve(beryl_train *t, const beryl_train_options *given, beryl_error *error) {
@@ -47,8 +64,9 @@ static beryl_status resolve(beryl_train *t, const beryl_train_options *given, be
     if (!o->context || o->context > seen) o->context = seen;
     if (!train_schedule_find(o->schedule, &t->schedule.kind))
         return base_fail(error, BERYL_MISUSE, "no schedule is called '%.60s'", o->schedule);
-    if (!recompute_find(o->recompute, &t->recompute))
-        return base_fail(error, BERYL_MISUSE, "recompute is always, never or auto, not '%.60s'",
+    if (!recompute_find(t, o->recompute))
+        return base_fail(error, BERYL_MISUSE,
+                         "recompute is always, never, auto or a number of layers, not '%.60s'",
                          o->recompute);
     if (o->rank > TRAIN_RANK_MAX || !(fabsf(o->alpha) <= 65504))
         return base_fail(error, BERYL_MISUSE, "a rank from 1 to %d, an alpha that is a number",
@@ -62,7 +80,7 @@ static beryl_status resolve(beryl_train *t, const beryl_train_options *given, be
     if (isnan(o->clip)) return base_fail(error, BERYL_MISUSE, "clip is a number");
     if (o->init) o->rank = 0, o->alpha = 0; /* they are its own */
     t->how = (train_optimiser){o->clip, o->beta1, o->beta2, o->eps, o->weight_decay};
-    return BERYL_OK;
+    return find_moments(t, error);
 }
 
 /* Of a file, or of a text in memory: size 0: there is none. */
@@ -182,6 +200,7 @@ static beryl_status open_exec(beryl_train *t, graph *g, graph_recompute_choice r
     beryl_engine *e = t->engine;
     const graph_exec_options how = {.exact = e->options.precision == BERYL_PRECISION_EXACT,
                                     .recompute = recompute,
+                                    .segments = t->segments,
                                     .room = bytes_left(e)};
     beryl_error why = {0};
     beryl_status status = graph_exec_open(g, &e->store, &how, out, &why);
@@ -398,7 +417,8 @@ static uint32_t put_row(const work *w, const gemma4_text *text, graph_exec *exec
     return output - before;
 }
 
-/* What a pass drops follows from seed, step and row: another one in each. */
+/* What a pass drops follows from seed, step and row, how an update rounds from seed and step: row
+ * UINT32_MAX. Another one in each. */
 static void draw(const beryl_train *t, uint32_t row, uint32_t key[2]) {
     const uint32_t seed[2] = {(uint32_t)t->options.seed, (uint32_t)(t->options.seed >> 32)};
     base_threefry(seed, (const uint32_t[2]){t->report.step, row}, key);
@@ -482,6 +502,7 @@ static beryl_status submit_update(work *w, beryl_task *task) {
     t->report.rate = train_rate(&t->schedule, t->report.step);
     train_update_numbers(&t->how, t->report.step, t->report.rate,
                          graph_exec_input(t->update_exec, t->update.numbers));
+    if (t->coded) draw(t, UINT32_MAX, graph_exec_input(t->update_exec, t->update.key));
     const uint32_t extents[GRAPH_EXTENT_MAX + 1] = {0};
     return graph_exec_submit(t->update_exec, extents, &t->update.norm, 1, &t->ticket, &task->error);
 }

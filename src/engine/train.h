@@ -30,13 +30,15 @@ struct beryl_train {
     uint32_t *order;  // [epochs, rows]
     train_schedule schedule;
     train_optimiser how;
+    bool coded;            /* moments in 8 bits */
     train_adapter adapter; /* in the arena */
     store_mark mark;       /* its states */
     bool extended;
     uint32_t unsettled;  /* how often the device is still to be asked whether there was room */
     beryl_adapter *live; /* for sessions; NULL: none (train_out.c) */
     uint32_t n_token, n_output;       /* bounds of a pass */
-    graph_recompute_choice recompute; /* of layers */
+    graph_recompute_choice recompute; /* of layers, */
+    uint32_t segments;                /* the first ones; 0: all */
     train_run learn, judge;           /* judge: losses alone, of data to validate with */
     train_update update;
     graph_exec *update_exec;
@@ -52,9 +54,9 @@ beryl_status train_adapter_make(beryl_train *train, beryl_error *error);
 void train_part_set(format_lora_part *part, const train_matrix *matrix, const float *values);
 /* An adapter for sessions, before the training's own states are in the store. */
 beryl_status train_live_make(beryl_train *train, beryl_error *error);
-/* One of a matrix's states as a whole; sleeps. */
-beryl_status train_state_get(beryl_train *train, uint32_t state, float *out, beryl_error *error);
-beryl_status train_state_put(beryl_train *train, uint32_t state, const float *from, uint64_t n,
+/* One of a matrix's states as a whole, as the store has it; sleeps. */
+beryl_status train_state_get(beryl_train *train, uint32_t state, void *out, beryl_error *error);
+beryl_status train_state_put(beryl_train *train, uint32_t state, const void *from,
                              beryl_error *error);
 /* Where the checkpoint stood: values, moments, progress. */
 beryl_status train_resume(beryl_train *train, const char *path, beryl_error *error);

@@ -124,7 +124,8 @@ static beryl_status add_part(beryl_train *t, const format_lora_part *p, matrix_l
                                  .rank = p->rank,
                                  .in = p->in,
                                  .out = p->out,
-                                 .factor = p->factor};
+                                 .factor = p->factor,
+                                 .coded = t->coded};
         matrix->dim[0] = is_b ? p->out : turned ? p->in : p->rank;
         matrix->dim[1] = is_b || turned ? p->rank : p->in;
     }
@@ -156,16 +157,19 @@ static beryl_status add_targets(beryl_train *t, matrix_list *to, beryl_error *er
     return status;
 }
 
-/* States of a matrix: the value, its gradient, mean and square. */
+/* States of a matrix: the value, its gradient, its moments. */
 static bool add_states(beryl_engine *e, train_matrix *m) {
     static const char *const what[] = {"value", "gradient", "mean", "square"};
-    uint32_t *const to[] = {&m->value, &m->gradient, &m->mean, &m->square};
+    uint32_t *const to[] = {&m->value, &m->gradient, &m->moments[0], &m->moments[1]};
     bool room = true;
-    for (uint32_t i = 0; room && i < 4; i++) {
+    for (uint32_t i = 0; room && i < 4u - m->coded; i++) {
+        const bool codes = i == 2 && m->coded;
         char name[80];
         snprintf(name, sizeof name, "train.%u.%s.%c.%s", m->layer,
-                 format_lora_target_name(m->target), m->is_b ? 'b' : 'a', what[i]);
-        *to[i] = store_add_state(&e->store, name, TYPE_F32, 2, m->dim, GROUP_TRAIN + i);
+                 format_lora_target_name(m->target), m->is_b ? 'b' : 'a',
+                 codes ? "moments" : what[i]);
+        *to[i] = store_add_state(&e->store, name, codes ? TYPE_I16 : TYPE_F32, 2, m->dim,
+                                 GROUP_TRAIN + i);
         room = *to[i] != UINT32_MAX;
     }
     return room;
@@ -195,10 +199,9 @@ static beryl_status lay_out(beryl_train *t, beryl_error *error) {
 
 /* ---- first values ---------------------------------------------------------------------------- */
 
-beryl_status train_state_put(beryl_train *t, uint32_t state, const float *from, uint64_t n,
-                             beryl_error *error) {
+beryl_status train_state_put(beryl_train *t, uint32_t state, const void *from, beryl_error *error) {
     beryl_status status = BERYL_OK;
-    const uint64_t size = n * sizeof *from;
+    const uint64_t size = store_state_bytes(&t->engine->store, state);
     for (uint64_t at = 0, piece; status == BERYL_OK && at < size; at += piece) {
         piece = size - at < STORE_READ_MAX ? size - at : STORE_READ_MAX;
         status = store_state_write(&t->engine->store, state, at, (const char *)from + at,
@@ -241,7 +244,7 @@ static beryl_status fill_all(beryl_train *t, const format_lora *from, beryl_erro
         float *values = base_heap_take(heap, n * sizeof *values);
         if (!values) return base_fail(error, BERYL_NO_MEMORY, "out of host memory");
         fill(m, from, &random, values);
-        status = train_state_put(t, m->value, values, n, error);
+        status = train_state_put(t, m->value, values, error);
         base_heap_give(heap, values, n * sizeof *values);
     }
     return status;
@@ -285,7 +288,7 @@ beryl_status train_adapter_make(beryl_train *t, beryl_error *error) {
 
 /* ---- reading --------------------------------------------------------------------------------- */
 
-beryl_status train_state_get(beryl_train *t, uint32_t state, float *out, beryl_error *error) {
+beryl_status train_state_get(beryl_train *t, uint32_t state, void *out, beryl_error *error) {
     graph_store *store = &t->engine->store;
     const uint64_t size = store_state_bytes(store, state);
     /* results of answers' steps that nobody waits for are gone after a few submits */

@@ -12,7 +12,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { N_KEPT = 3, HEAD_MAX = 16 << 20 /* what a file may have besides the values */ };
+enum { HEAD_MAX = 16 << 20 /* what a file may have besides the values */ };
 
 typedef struct description { /* what a checkpoint's texts and tensors point to */
     train_checkpoint checkpoint;
@@ -78,10 +78,19 @@ static void set_all(description *d, const beryl_train *t) {
     set(d, "weight decay", "%.9g", (double)o->weight_decay);
     set(d, "dropout", "%.9g", (double)o->dropout);
     set(d, "clip", "%.9g", (double)o->clip);
+    if (t->coded) set(d, "moments", "q8");
 }
 
-static uint32_t state_of(const train_matrix *m, uint32_t which) {
-    return (const uint32_t[N_KEPT]){m->value, m->mean, m->square}[which];
+/* Of a matrix: its value, then its moments. */
+static uint32_t n_kept(const beryl_train *t) {
+    return t->coded ? 2 : 3;
+}
+
+/* The state that tensor i of the file is of. */
+static uint32_t state_of(const beryl_train *t, uint32_t i) {
+    const train_matrix *m = &t->adapter.matrices[i / n_kept(t)];
+    const uint32_t which = i % n_kept(t);
+    return which ? m->moments[which - 1] : m->value;
 }
 
 static beryl_status describe(description *d, const beryl_train *t, const char *path,
@@ -89,20 +98,21 @@ static beryl_status describe(description *d, const beryl_train *t, const char *p
     const train_adapter *a = &t->adapter;
     const graph_store *store = &t->engine->store;
     *d = (description){
-        .checkpoint = {.path = path, .steps = t->report.steps, .n = (size_t)a->n * N_KEPT}};
+        .checkpoint = {.path = path, .steps = t->report.steps, .n = (size_t)a->n * n_kept(t)}};
     base_arena_init(&d->arena, &t->engine->heap);
     set_all(d, t);
     train_checkpoint *c = &d->checkpoint;
     c->tensors = base_arena_take(&d->arena, c->n, sizeof *c->tensors);
     if (!c->tensors) return base_fail(error, BERYL_NO_MEMORY, "out of host memory");
     for (uint32_t i = 0; i < c->n; i++) {
-        const train_matrix *m = &a->matrices[i / N_KEPT];
-        const uint32_t state = state_of(m, i % N_KEPT);
-        c->tensors[i] = (format_safetensor){.name = base_view_of(store->tensors.data[state].name),
-                                            .type = TYPE_F32,
+        const store_tensor *state = &store->tensors.data[state_of(t, i)];
+        const size_t n = (size_t)state->dim[0] * state->dim[1];
+        c->tensors[i] = (format_safetensor){.name = base_view_of(state->name),
+                                            .type = state->type,
                                             .n_dim = 2,
-                                            .dim = {m->dim[0], m->dim[1]}};
-        d->bytes += store_state_bytes(store, state);
+                                            .dim = {state->dim[0], state->dim[1]},
+                                            .size = n * base_type_block_bytes(state->type)};
+        d->bytes += c->tensors[i].size;
     }
     return BERYL_OK;
 }
@@ -115,14 +125,15 @@ static beryl_status write_values(beryl_train *t, const train_checkpoint *c, form
     uint64_t hash = train_checkpoint_hash(c);
     beryl_status status = BERYL_OK;
     for (uint32_t i = 0; status == BERYL_OK && i < c->n; i++) {
-        const uint32_t state = state_of(&t->adapter.matrices[i / N_KEPT], i % N_KEPT);
-        const size_t size = (size_t)store_state_bytes(&t->engine->store, state);
-        float *values = base_heap_resize(heap, NULL, 0, size);
+        const uint32_t state = state_of(t, i);
+        const size_t size = c->tensors[i].size,
+                     room = (size_t)store_state_bytes(&t->engine->store, state);
+        void *values = base_heap_resize(heap, NULL, 0, room);
         if (!values) return base_fail(error, BERYL_NO_MEMORY, "out of host memory");
         status = train_state_get(t, state, values, error);
         hash = status == BERYL_OK ? base_hash(values, size, hash) : 0;
         if (status == BERYL_OK) format_out_add(out, values, size);
-        base_heap_give(heap, values, size);
+        base_heap_give(heap, values, room);
     }
     format_out_add(out, &hash, sizeof hash);
     return status;
@@ -164,12 +175,13 @@ static beryl_status take(beryl_train *t, const train_checkpoint *c, beryl_error 
     beryl_status status = BERYL_OK;
     for (uint32_t i = 0; status == BERYL_OK && i < c->n; i++) {
         const format_safetensor *from = &c->tensors[i];
-        float *values = base_heap_resize(heap, NULL, 0, from->size); /* the file's are unaligned */
+        const uint32_t state = state_of(t, i);
+        const size_t room = (size_t)store_state_bytes(&t->engine->store, state);
+        void *values = base_heap_take(heap, room); /* the file's are unaligned */
         if (!values) return base_fail(error, BERYL_NO_MEMORY, "out of host memory");
         memcpy(values, from->data, from->size);
-        status = train_state_put(t, state_of(&t->adapter.matrices[i / N_KEPT], i % N_KEPT), values,
-                                 from->size / sizeof *values, error);
-        base_heap_give(heap, values, from->size);
+        status = train_state_put(t, state, values, error);
+        base_heap_give(heap, values, room);
     }
     const train_progress *p = &c->progress;
     t->report.step = p->step;

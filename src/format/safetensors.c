@@ -28,7 +28,7 @@ static bool whole(const base_json *j, uint64_t *out) {
 }
 
 static bool type_of(base_view text, base_type *type) {
-    static const base_type types[] = {TYPE_F32, TYPE_F16, TYPE_BF16, TYPE_I32};
+    static const base_type types[] = {TYPE_F32, TYPE_F16, TYPE_BF16, TYPE_I32, TYPE_I16};
     for (size_t i = 0; i < sizeof types / sizeof *types; i++)
         if (base_view_equal(text, base_view_of(base_type_name(types[i])))) {
             *type = types[i];
@@ -46,7 +46,7 @@ static beryl_status read_tensor(const reading *r, const base_json *j, format_saf
         return bad(r, j, j->key, "no dtype, shape and data_offsets");
     if (!type_of(type->text, &t->type))
         return base_fail_at(r->error, BERYL_UNSUPPORTED, PREFIX + type->at,
-                            "tensor '%.*s' is %.*s: F32, F16, BF16 and I32 are read",
+                            "tensor '%.*s' is %.*s: F32, F16, BF16, I32 and I16 are read",
                             (int)(j->key.size < 200 ? j->key.size : 200), j->key.data,
                             (int)(type->text.size < 20 ? type->text.size : 20), type->text.data);
     if (shape->n_child < 1 || shape->n_child > SAFETENSORS_RANK_MAX)

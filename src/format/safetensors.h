@@ -2,8 +2,8 @@
  *
  * Owns what is parsed of the header; the file's bytes are borrowed. A file is read whole or
  * refused: the header's length, its JSON, every shape, product and offset are checked before a
- * tensor is given out, and no two tensors share a byte. F32, F16, BF16 and I32; other types are
- * refused by name.
+ * tensor is given out, and no two tensors share a byte. F32, F16, BF16, I32 and I16; other types
+ * are refused by name.
  *
  * Format: u64 length of the header, JSON {name: {dtype, shape, data_offsets: [begin, end]},
  * "__metadata__": {text: text}}, data; offsets from the header's end. Little-endian. */

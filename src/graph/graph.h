@@ -399,9 +399,10 @@ static inline bool graph_op_is_built(base_op op) {
 void graph_recompute_begin(graph *g);
 void graph_recompute_end(graph *g);
 bool graph_recompute_is_open(const graph *g);
-/* Does a gradient compute anything again? graph_keep_all: from here on none does; before passes. */
-bool graph_recomputes(const graph *g);
-void graph_keep_all(graph *g);
+/* How many segments does a gradient compute again? graph_recompute_first: from here on the first n
+ * of them, and all else is kept; before passes. */
+uint32_t graph_recomputes(const graph *g);
+void graph_recompute_first(graph *g, uint32_t n);
 /* x, towards which no gradient goes. */
 graph_value graph_detach(graph *g, graph_value x);
 /* The result has another rule than its operations; gives out. */
@@ -446,6 +447,11 @@ typedef struct graph_adam {
 } graph_adam;
 graph_value graph_adam_step(graph *g, const graph_adam *how, graph_value p, graph_value gradient,
                             graph_value *mean, graph_value *square);
+/* The same with both moments in 8 bits each, I16 of the parameter's shape, at first 0: square +
+ * 256 * mean, rounded down or up by chance, another one in each step as `draw` says. most: what no
+ * gradient exceeds. MISUSE: beta1^2 not below beta2. */
+graph_value graph_adam_coded(graph *g, const graph_adam *how, graph_draw draw, float most,
+                             graph_value p, graph_value gradient, graph_value *codes);
 /* Any of them: in [inputs at most], 0 where one is left out. The first result; the node has them
  * all. */
 graph_value graph_op(graph *g, base_op op, const graph_value *in, graph_attrs attr);

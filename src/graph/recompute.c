@@ -1,10 +1,10 @@
 /* recompute.c - segments whose values a backward pass makes anew instead of keeping them.
  *
- * Owns segments, the copies of their nodes, and the way back: a graph that keeps everything after
- * all. Refuses segments inside segments, and writes to states inside one. The one idea: nodes run
- * in their order, so copies that are added when the walk back reaches a segment, after all that
- * gives it gradients, run as late as they can, and what they stand for need not live until then. A
- * copy knows what it is a copy of, so readers of copies can be given the originals. */
+ * Owns segments, the copies of their nodes, and the way back: a graph that keeps some or all of
+ * them after all. Refuses segments inside segments, and writes to states inside one. The one idea:
+ * nodes run in their order, so copies that are added when the walk back reaches a segment, after
+ * all that gives it gradients, run as late as they can, and what they stand for need not live
+ * until then. A copy knows what it is a copy of: readers of copies can be given the originals. */
 #include "graph/gradient.h"
 
 static const char what[] = "recompute";
@@ -141,28 +141,47 @@ void gradient_drop_unread(gradient *s, uint32_t n, const graph_value *gradients)
 
 /* ---- the way back ---------------------------------------------------------------------------- */
 
-bool graph_recomputes(const graph *g) {
-    for (size_t v = 1; g->segments && v < g->tensors.count; v++)
-        if (g->tensors.data[v].again) return true;
+static bool is_computed_again(const graph *g, const graph_segment *s) {
+    for (size_t v = 1; v < g->tensors.count; v++) {
+        const graph_value of = g->tensors.data[v].again;
+        if (of >= s->value && of < s->value_end) return true;
+    }
     return false;
 }
 
-void graph_keep_all(graph *g) {
+uint32_t graph_recomputes(const graph *g) {
+    uint32_t n = 0;
+    for (const graph_segment *s = g->segments; s; s = s->before) n += is_computed_again(g, s);
+    return n;
+}
+
+/* Copies of this value and of those after it give way to the originals. */
+static void keep_from(graph *g, graph_value first) {
+    const graph_value from = first ? first : 1; /* 0: it is no copy */
     for (graph_value v = 1; v < g->tensors.count; v++) {
         graph_tensor *t = &g->tensors.data[v];
-        if (t->again || !t->base) continue;
+        if (t->again >= from || !t->base) continue;
         const graph_tensor *base = graph_tensor_at(g, t->base);
-        if (base->again) t->base = base->again;
+        if (base->again >= from) t->base = base->again;
         /* a view of what is made elsewhere now; results in place keep their node */
         if (graph_tensor_at(g, graph_base_of(g, v))->role != ROLE_STORED)
             t->node = graph_tensor_at(g, t->base)->node;
     }
     for (size_t i = 0; i < g->nodes.count; i++) {
         graph_node *node = &g->nodes.data[i];
-        node->dead |= graph_tensor_at(g, node->out[0])->again != 0;
+        node->dead |= graph_tensor_at(g, node->out[0])->again >= from;
         for (uint32_t k = 0; k < node->n_in; k++) {
             const graph_value of = graph_tensor_at(g, node->in[k])->again;
-            if (of) node->in[k] = of;
+            if (of >= from) node->in[k] = of;
         }
     }
+}
+
+void graph_recompute_first(graph *g, uint32_t n) {
+    const uint32_t all = graph_recomputes(g);
+    graph_value from = 0;
+    uint32_t i = all;
+    for (const graph_segment *s = g->segments; n && s && !from; s = s->before)
+        if (is_computed_again(g, s) && i-- == n) from = s->value_end;
+    if (n < all) keep_from(g, from);
 }

@@ -5,7 +5,7 @@
 
 #include "graph/graph.h"
 
-enum { GRAPH_REGION_NODES = 24 };
+enum { GRAPH_REGION_NODES = 64 };
 
 typedef struct graph_region {
     const graph_node *node[GRAPH_REGION_NODES]; /* [n], borrowed */

@@ -17,9 +17,9 @@ typedef struct graph_exec graph_exec;
 
 /* Of a graph whose gradients compute segments again: */
 typedef enum graph_recompute_choice {
-    GRAPH_RECOMPUTE,        /* they do */
+    GRAPH_RECOMPUTE,        /* they do, `segments` of them */
     GRAPH_KEEP,             /* they keep everything */
-    GRAPH_KEEP_OR_RECOMPUTE /* they keep what fits in `room`; on the reference functions all */
+    GRAPH_KEEP_OR_RECOMPUTE /* no more than so that all fits in `room`; on the reference none */
 } graph_recompute_choice;
 
 typedef struct graph_exec_options {
@@ -33,8 +33,9 @@ typedef struct graph_exec_options {
     const lower_form *forms; /* [n_form], for benchmarks */
     uint32_t n_form;
     graph_recompute_choice recompute;
-    uint64_t room; /* bytes for intermediates; 0: any */
-    bool placed;   /* inputs have no memory on the host: who runs it writes where they lie */
+    uint32_t segments; /* the first ones; 0: all */
+    uint64_t room;     /* bytes for intermediates; 0: any */
+    bool placed;       /* inputs have no memory on the host: who runs it writes where they lie */
 } graph_exec_options;
 
 typedef struct graph_exec_info {
@@ -43,9 +44,9 @@ typedef struct graph_exec_info {
     uint64_t bytes;
     uint64_t arena_bytes; /* intermediates */
     uint64_t arenas[16];  /* the same by colour */
-    /* The same if nothing is computed again, and if segments are; both 0 where there are none. */
+    /* The same if nothing is computed again, and if all segments are; 0: there are none. */
     uint64_t kept_bytes, recomputed_bytes;
-    bool recomputes; /* segments */
+    uint32_t recomputes; /* segments */
     uint32_t programs;
 } graph_exec_info;
 

@@ -119,7 +119,7 @@ static bool find_body(const graph *g, uint32_t place, body *b) {
     for (uint32_t o = 0; o < node->n_out; o++) {
         const graph_node *reader = graph_reader_of(g, node->out[o]);
         if (!reader || reader->op != OP_ASSIGN ||
-            graph_tensor_at(g, node->out[o])->type != TYPE_F32)
+            !tile_update_takes(graph_tensor_at(g, node->out[o])->type))
             continue;
         b->to[o] = reader->out[0];
         b->assigned[o] = (uint32_t)(reader - g->nodes.data);

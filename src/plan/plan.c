@@ -52,7 +52,7 @@ static beryl_status lay_out(graph_exec *e, beryl_error *error) {
     return status == BERYL_OK ? plan_memory_init(&e->memory, &e->record, e->device, error) : status;
 }
 
-/* ---- two ways: a graph that keeps everything, and one that computes segments again ----------- */
+/* ---- ways: a graph that keeps everything, and those that compute segments again -------------- */
 
 typedef struct way { /* its graph has tensors and nodes alone */
     graph g;
@@ -89,30 +89,74 @@ static void way_drop(graph_exec *e, way *w) {
     plan_record_fini(&w->record);
 }
 
-static beryl_status lay_out_both(graph_exec *e, beryl_error *error) {
-    way other = {0};
-    plan_record_init(&e->record, e->heap, e->g);
-    plan_record_init(&other.record, e->heap, e->g);
-    beryl_status status = graph_lists_copy(e->g, &other.g)
-                              ? BERYL_OK
-                              : base_fail(error, BERYL_NO_MEMORY, "out of host memory");
-    if (status == BERYL_OK) status = lay_out(e, error);
-    if (status == BERYL_OK) {
-        e->recomputed_bytes = plan_memory_bytes(&e->memory);
-        exchange(e, &other);
-        graph_keep_all(e->g);
-        status = lay_out(e, error);
-        e->kept_bytes = plan_memory_bytes(&e->memory);
-    }
-    const bool fits = !e->options.room || e->kept_bytes <= e->options.room;
-    e->recomputes |= e->options.recompute == GRAPH_KEEP_OR_RECOMPUTE && !fits;
-    if (status == BERYL_OK && e->recomputes) exchange(e, &other);
-    way_drop(e, &other);
+/* Lays out, of the graph as it was, with the first n segments computed again, what e holds then. */
+static beryl_status lay_out_first(graph_exec *e, const graph *was, uint32_t n, uint64_t *bytes,
+                                  beryl_error *error) {
+    way next = {0};
+    plan_record_init(&next.record, e->heap, e->g);
+    const bool copied = graph_lists_copy(was, &next.g);
+    if (copied) exchange(e, &next);
+    way_drop(e, &next);
+    if (!copied) return base_fail(error, BERYL_NO_MEMORY, "out of host memory");
+    graph_recompute_first(e->g, n);
+    e->recomputes = n;
+    const beryl_status status = lay_out(e, error);
+    *bytes = plan_memory_bytes(&e->memory);
     return status;
 }
 
-static beryl_status make_plan(graph_exec *e, bool both, beryl_error *error) {
-    beryl_status status = both ? lay_out_both(e, error) : lay_out(e, error);
+/* In the room, and each buffer on the device. */
+static bool fits(const graph_exec *e) {
+    const uint64_t room = e->options.room, most = device_caps_of(e->device)->buffer_max;
+    bool fit = !room || plan_memory_bytes(&e->memory) <= room;
+    for (int c = 0; fit && c < PLAN_COLOUR_MAX; c++) fit = e->memory.arena_sizes[c] <= most;
+    return fit;
+}
+
+/* As few as fit, of n: each takes about as much memory as any other, so the search
+ * begins where that would do. */
+static beryl_status lay_out_fitting(graph_exec *e, const graph *was, uint32_t n,
+                                    beryl_error *error) {
+    const uint64_t room = e->options.room, kept = e->kept_bytes, all = e->recomputed_bytes;
+    uint64_t bytes = 0;
+    uint32_t k = room && room < all ? n : 1, tries = 0;
+    if (room >= all && room < kept)
+        k = (uint32_t)((double)n * (double)(kept - room) / (double)(kept - all));
+    if (k < 1) k = 1;
+    beryl_status status = lay_out_first(e, was, k, &bytes, error);
+    while (status == BERYL_OK && k < n && !fits(e)) {
+        k += 1 + tries++ / 2;
+        if (k > n) k = n;
+        status = lay_out_first(e, was, k, &bytes, error);
+    }
+    return status;
+}
+
+static beryl_status lay_out_ways(graph_exec *e, beryl_error *error) {
+    const graph_exec_options *o = &e->options;
+    const uint32_t n = graph_recomputes(e->g), asked = o->recompute != GRAPH_RECOMPUTE ? 0
+                                                       : o->segments && o->segments < n
+                                                           ? o->segments
+                                                           : n;
+    const bool all = asked == n; /* what is asked for comes last */
+    uint64_t *const bytes[] = {&e->kept_bytes, &e->recomputed_bytes};
+    uint64_t some;
+    way was = {.g = {.heap = e->heap}};
+    plan_record_init(&e->record, e->heap, e->g);
+    plan_record_init(&was.record, e->heap, e->g);
+    beryl_status status = graph_lists_copy(e->g, &was.g)
+                              ? lay_out_first(e, &was.g, all ? 0 : n, bytes[!all], error)
+                              : base_fail(error, BERYL_NO_MEMORY, "out of host memory");
+    if (status == BERYL_OK) status = lay_out_first(e, &was.g, all ? n : 0, bytes[all], error);
+    if (status == BERYL_OK && asked && !all) status = lay_out_first(e, &was.g, asked, &some, error);
+    if (status == BERYL_OK && o->recompute == GRAPH_KEEP_OR_RECOMPUTE && !fits(e))
+        status = lay_out_fitting(e, &was.g, n, error);
+    way_drop(e, &was);
+    return status;
+}
+
+static beryl_status make_plan(graph_exec *e, bool segments, beryl_error *error) {
+    beryl_status status = segments ? lay_out_ways(e, error) : lay_out(e, error);
     if (status == BERYL_OK) status = plan_memory_make(&e->memory, e->options.placed, error);
     if (status == BERYL_OK) status = make_bindings(e, error);
     if (status != BERYL_OK) return status;
@@ -136,10 +180,12 @@ beryl_status graph_exec_open(graph *g, graph_store *store, const graph_exec_opti
     e->store = store;
     e->device = store->device;
     if (options) e->options = *options;
-    const bool segments = BUILD_HAS_TRAINING && graph_recomputes(g);
-    e->recomputes = segments && e->options.recompute == GRAPH_RECOMPUTE;
-    if (segments && !e->device && !e->recomputes) graph_keep_all(g);
-    status = e->device ? make_plan(e, segments, error)
+    const uint32_t n = BUILD_HAS_TRAINING ? graph_recomputes(g) : 0, some = e->options.segments;
+    if (n && !e->device) {
+        if (e->options.recompute == GRAPH_RECOMPUTE) e->recomputes = some && some < n ? some : n;
+        graph_recompute_first(g, e->recomputes);
+    }
+    status = e->device ? make_plan(e, n > 0, error)
                        : graph_reference_open(g, store, &e->reference, error);
     if (status != BERYL_OK) {
         graph_exec_close(e);

@@ -22,7 +22,7 @@ struct graph_exec {
     plan_record record;
     plan_memory memory;
     uint64_t kept_bytes, recomputed_bytes; /* as of graph_exec_info */
-    bool recomputes;
+    uint32_t recomputes;
     base_vec(device_command) commands; /* of the run under way */
     size_t at, sent;                   /* steps and commands of it that are submitted */
     uint64_t work;                     /* bytes that all steps read of weights and states */

@@ -247,8 +247,7 @@ static bool read_body(tree *t, const lowering *l, const fused_update *u, uint32_
     graph_region r = {.n = body->count, .n_out = body->n_out};
     for (uint32_t k = 0; k < r.n; k++) r.node[k] = &g->inner.data[body->first + k];
     memcpy(r.out, body->out, sizeof r.out);
-    if (!tree_read(t, g, &r, 0) || tree_has_rows(t) || t->n_product || t->n_sum || t->n_count ||
-        t->n_random)
+    if (!tree_read(t, g, &r, 0) || tree_has_rows(t) || t->n_product || t->n_sum || t->n_count)
         return false;
     for (uint32_t k = 0; k < t->n_out; k++) {
         if (!body->to[k]) continue;
@@ -257,18 +256,21 @@ static bool read_body(tree *t, const lowering *l, const fused_update *u, uint32_
     }
     for (uint32_t k = 0; k < t->n_tensor; k++) {
         const graph_tensor *x = &t->seen[k];
-        if (!t->tensors[k]) return false;
         for (uint32_t d = 0; d < x->rank; d++)
             if (x->dim[d].extent) return false;
-        if (!is_stored(g, t->tensors[k])) continue;
+        if (!t->tensors[k] || !is_stored(g, t->tensors[k])) continue;
         const store_tensor *stored = lower_stored(l, t->tensors[k]);
-        if (x->type != TYPE_F32 || !stored->is_state || stored->n_shard != 1) return false;
+        if (!tile_update_takes(x->type) || !stored->is_state || stored->n_shard != 1) return false;
         for (uint32_t o = 0; o < t->n_out; o++)
             if (o != k && memory_of(g, t->tensors[o]) == memory_of(g, t->tensors[k]) &&
                 (k < t->n_out || !lie_alike(x, &t->seen[o])))
                 return false;
     }
     return true;
+}
+
+bool tile_update_takes(base_type type) {
+    return type == TYPE_F32 || type == TYPE_I16;
 }
 
 /* Memory that the bodies use, in the order of its first use. */
@@ -281,6 +283,7 @@ typedef struct update_memory {
 
 static void count_memory(update_memory *m, const graph *g, const tree *t) {
     for (uint32_t i = 0; i < t->n_tensor; i++) {
+        if (!t->tensors[i]) continue; /* a place */
         const uint32_t of = memory_of(g, t->tensors[i]);
         uint32_t k = 0, same = 0;
         while (same < i &&
@@ -301,6 +304,31 @@ static void count_memory(update_memory *m, const graph *g, const tree *t) {
     }
 }
 
+/* State i and those after it that share its binding: of its type and buffer, if all of them fit. */
+static uint32_t sharers(const lowering *l, const update_memory *m, uint32_t i, uint32_t *of) {
+    const store_tensor *first = lower_stored(l, m->states[i]);
+    graph_value all[TILE_STORED_MAX];
+    uint32_t n = 0;
+    for (uint32_t k = i; k < m->n_state; k++) {
+        const store_tensor *t = lower_stored(l, m->states[k]);
+        if (t->type != first->type || t->shard[0].buffer != first->shard[0].buffer) continue;
+        all[n] = m->states[k];
+        of[n++] = k;
+    }
+    return lower_states_fit(l, all, n) ? n : 1;
+}
+
+static uint32_t count_bindings(const lowering *l, const update_memory *m) {
+    bool bound[TILE_STORED_MAX] = {false};
+    uint32_t n = m->n_other, of[TILE_STORED_MAX];
+    for (uint32_t i = 0; i < m->n_state; i++) {
+        if (bound[i]) continue;
+        n++;
+        for (uint32_t k = sharers(l, m, i, of); k-- > 0;) bound[of[k]] = true;
+    }
+    return n;
+}
+
 bool tile_update_fits(const graph *g, const graph_store *store, const fused_update *u) {
     lowering l = {
         .g = g, .store = (graph_store *)(uintptr_t)store, .caps = device_caps_of(store->device)};
@@ -319,23 +347,31 @@ bool tile_update_fits(const graph *g, const graph_store *store, const fused_upda
     if (m.full || !m.n_state || m.n_param > IR_PARAM_MAX) return false;
     const uint32_t most = l.caps->storage_max && l.caps->storage_max < DEVICE_BINDING_MAX
                               ? l.caps->storage_max
-                              : DEVICE_BINDING_MAX,
-                   n = lower_states_fit(&l, m.states, m.n_state) ? 1 : m.n_state;
-    return m.n_other + n <= most;
+                              : DEVICE_BINDING_MAX;
+    return count_bindings(&l, &m) <= most;
 }
 
-/* All states through one binding where they fit, else through one each. false: no memory. */
+/* States that share a buffer share a binding. false: no memory. */
 static bool bind_states(tile_kernel *k, const update_memory *m, tree_shared *shared) {
     const graph *g = k->l->g;
-    uint32_t word[TILE_STORED_MAX] = {0};
-    const bool one = lower_states_fit(k->l, m->states, m->n_state);
-    ir_memory all = {0};
-    if (one) all = tile_stored(k, "states", m->states, m->n_state, IR_F32, IR_READ_WRITE, word);
+    bool bound[TILE_STORED_MAX] = {false};
     for (uint32_t i = 0; i < m->n_state; i++) {
-        const char *name = base_arena_print(&k->arena, "s%u", i);
+        if (bound[i]) continue;
+        uint32_t of[TILE_STORED_MAX], word[TILE_STORED_MAX] = {0};
+        graph_value all[TILE_STORED_MAX];
+        const uint32_t n = sharers(k->l, m, i, of);
+        const ir_type type = tile_element(graph_tensor_at(g, m->states[i])->type);
+        const char *name =
+            n == m->n_state ? "states" : base_arena_print(&k->arena, "s%u", shared->n);
         if (!name) return false;
-        shared->bound[shared->n++] = (tree_bound){
-            memory_of(g, m->states[i]), one ? all : tile_write(k, name, m->states[i]), word[i]};
+        for (uint32_t j = 0; j < n; j++) all[j] = m->states[of[j]];
+        const ir_memory memory = n == 1 ? tile_write(k, name, all[0])
+                                        : tile_stored(k, name, all, n, type, IR_READ_WRITE, word);
+        for (uint32_t j = 0; j < n; j++) {
+            bound[of[j]] = true;
+            shared->bound[shared->n++] =
+                (tree_bound){memory_of(g, all[j]), memory, word[j] * 4 / ir_type_bytes(type)};
+        }
     }
     return true;
 }

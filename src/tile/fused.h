@@ -100,6 +100,8 @@ typedef struct fused_update {
     fused_body bodies[FUSED_BODY_MAX];
 } fused_update;
 
+/* May states of this type change in one? */
+bool tile_update_takes(base_type type);
 /* Can the device run it as one dispatch, in place? */
 bool tile_update_fits(const graph *g, const graph_store *store, const fused_update *u);
 

@@ -519,6 +519,10 @@ static void declare_shared(tree_walk *c) {
     tree_shared *shared = c->shared;
     const tree *t = &c->t;
     for (uint32_t i = 0; i < t->n_tensor; i++) {
+        if (!t->tensors[i]) { /* a place */
+            c->offset[i] = ir_u32(c->k->b, 0);
+            continue;
+        }
         const uint32_t of = shared->memory_of(t->g, t->tensors[i]);
         uint32_t at = 0, same = 0;
         while (at < shared->n && shared->bound[at].of != of) at++;
@@ -528,7 +532,7 @@ static void declare_shared(tree_walk *c) {
                 (i < t->n_out ? tile_write : tile_read)(c->k, named(c, names[0][i]), t->tensors[i]),
                 0};
         c->memory[i] = shared->bound[at].memory;
-        while (same < i && (shared->memory_of(t->g, t->tensors[same]) != of ||
+        while (same < i && (!t->tensors[same] || shared->memory_of(t->g, t->tensors[same]) != of ||
                             t->seen[same].offset != t->seen[i].offset))
             same++;
         const uint32_t first = shared->bound[at].start + t->seen[i].offset;

@@ -19,7 +19,7 @@
 #include "tile/walk.h"
 
 enum {
-    TREE_VALUES = 64,
+    TREE_VALUES = 80,
     TREE_STATS = 16,
     TREE_SUMS = 4, /* weighted */
     TREE_PRODUCTS = 2,

@@ -137,7 +137,7 @@ static beryl_status check_tensor(const reading *r, const format_safetensor *mine
 }
 
 static beryl_status check_values(const reading *r, const format_safetensor *t) {
-    for (size_t i = 0; i < t->size; i += sizeof(float)) {
+    for (size_t i = 0; t->type == TYPE_F32 && i < t->size; i += sizeof(float)) {
         float x;
         memcpy(&x, t->data + i, sizeof x);
         if (!isfinite(x))

@@ -25,7 +25,7 @@ typedef struct train_checkpoint {
     base_view settings[TRAIN_SETTING_MAX][2];
     uint32_t n_setting;
     uint32_t steps;             /* of the training: the most that can be done */
-    format_safetensor *tensors; // [n] F32, in the order of the file
+    format_safetensor *tensors; // [n] F32 or I16, in the order of the file
     size_t n;
     train_progress progress;
 } train_checkpoint;

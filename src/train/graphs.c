@@ -53,14 +53,17 @@ static graph_value number_at(graph *g, graph_value numbers, uint32_t index) {
     return graph_narrow(g, numbers, 0, index, 1, 1);
 }
 
-static void step_matrix(graph *g, const graph_store *store, const train_matrix *t,
-                        const graph_adam *how, graph_value d) {
-    const graph_value p = graph_stored(g, store, t->value), mean = graph_stored(g, store, t->mean),
-                      square = graph_stored(g, store, t->square);
-    graph_value m = mean, v = square;
-    const graph_value next = graph_adam_step(g, how, p, d, &m, &v);
-    graph_assign(g, mean, m);
-    graph_assign(g, square, v);
+static void step_matrix(const train_update *u, const graph_store *store, const train_matrix *t,
+                        const graph_adam *how, graph_draw draw, float most, graph_value d) {
+    graph *g = u->g;
+    const graph_value p = graph_stored(g, store, t->value),
+                      first = graph_stored(g, store, t->moments[0]),
+                      second = t->coded ? 0 : graph_stored(g, store, t->moments[1]);
+    graph_value m = first, v = second;
+    const graph_value next = t->coded ? graph_adam_coded(g, how, draw, most, p, d, &m)
+                                      : graph_adam_step(g, how, p, d, &m, &v);
+    graph_assign(g, first, m);
+    if (second) graph_assign(g, second, v);
     graph_assign(g, p, next);
 }
 
@@ -92,7 +95,10 @@ beryl_status train_update_build(const graph_store *store, base_heap *heap,
                              .rate = number_at(g, update->numbers, 0),
                              .over_first = number_at(g, update->numbers, 1),
                              .root = number_at(g, update->numbers, 2)};
+    if (adapter->n && adapter->matrices[0].coded)
+        update->key = graph_input(g, "key", TYPE_U32, 1, &(graph_dim){2, 0});
     for (uint32_t i = 0; i < adapter->n; i++)
-        step_matrix(g, store, &adapter->matrices[i], &adam, d[i]);
+        step_matrix(update, store, &adapter->matrices[i], &adam, (graph_draw){update->key, i},
+                    how->clip, d[i]);
     return graph_status(g, error);
 }

@@ -3,8 +3,9 @@
  *
  * Builds graphs and runs nothing. The base model is frozen; what is trained are the matrices A and
  * B of an adapter, F32 states of the model's store, each with a state for its gradient and two for
- * its moments. A pass adds its gradients to those that are there, so a step may have any number of
- * passes. Letters: n tokens of a pass, t of which predict targets, N targets of a whole step. */
+ * its moments, or one that has both in 8 bits. A pass adds its gradients to those that are there,
+ * so a step may have any number of passes. Letters: n tokens of a pass, t of which predict targets,
+ * N targets of a whole step. */
 #ifndef TRAIN_GRAPHS_H
 #define TRAIN_GRAPHS_H
 
@@ -17,8 +18,10 @@ typedef struct train_matrix {
     bool is_b;
     uint32_t dim[2]; /* A [rank, in], of the embedding [in, rank]; B [out, rank] */
     uint32_t rank, in, out;
-    float factor;                           /* alpha / rank */
-    uint32_t value, gradient, mean, square; /* states of the store */
+    float factor;             /* alpha / rank */
+    uint32_t value, gradient; /* states of the store */
+    uint32_t moments[2];      /* mean, square; coded: I16, none */
+    bool coded;               /* as graph_adam_coded has them */
 } train_matrix;
 
 typedef struct train_adapter {
@@ -57,6 +60,7 @@ typedef struct train_optimiser {
 typedef struct train_update {
     graph *g;
     graph_value numbers; /* F32 [3], from train_update_numbers */
+    graph_value key;     /* U32 [2], another one in each step; 0: no moments are coded */
     graph_value norm;    /* F32 []: of all gradients, before clipping */
 } train_update;
 /* As train_pass_build. */

@@ -72,6 +72,8 @@ export interface TrainOptions {
     weightDecay?: number;
     /** The largest norm of a gradient; default 1; below 0: any. */
     clip?: number;
+    /** Of AdamW's two moments: numbers of 32 bits, or of 8; default "f32". */
+    moments?: "f32" | "q8";
     /** Of a new adapter and of the order. */
     seed?: number;
     /** For each epoch the numbers of the examples; default: shuffled by the seed. */
@@ -127,6 +129,7 @@ const RULES: Record<keyof TrainOptions, [allowed: string, ok: Check]> = {
     layers: ["text", (value) => typeof value === "string"],
     dropout: ["a number from 0 on and below 1", (value) => value === 0 || share(value)],
     targets: ["a list of names", (value) => Array.isArray(value) && value.length > 0 && value.every((one) => typeof one === "string")],
+    moments: ['"f32" or "q8"', (value) => value === "f32" || value === "q8"],
     schedule: ['"cosine", "constant", "linear" or "restarts"', (value) => ["cosine", "constant", "linear", "restarts"].includes(value as string)],
     order: ["a list of lists of numbers", (value) => Array.isArray(value) && value.every((one) => Array.isArray(one) && one.every(count))],
     from: ["an adapter", (value) => value instanceof OpenAdapter],
