@@ -518,6 +518,10 @@ void gradient_own(gradient *s, const graph_own *own, graph_value d) {
     d = gradient_wide(s, d);
     switch (own->kind) {
     case OWN_CONSTANT: break;
+    case OWN_ROOT:
+        d = gradient_where(g, graph_cast(g, r, TYPE_BOOL, false), graph_div(g, d, r));
+        gradient_add(s, own->in[0], graph_scale(g, d, 0.5f));
+        break;
     case OWN_LOGSUMEXP: /* softmax */
         gradient_add(s, own->in[0],
                      graph_mul(g, graph_exp(g, graph_sub(g, gradient_wide(s, own->in[0]), r)), d));

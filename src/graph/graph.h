@@ -99,6 +99,7 @@ typedef struct graph_extent {
 /* A result whose gradient is not that of the operations that make it (graph/gradient.h). */
 typedef enum graph_own_kind {
     OWN_CONSTANT,
+    OWN_ROOT,
     OWN_LOGSUMEXP,
     OWN_LOG_SOFTMAX,
     OWN_CROSS_ENTROPY,
