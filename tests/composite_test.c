@@ -197,7 +197,14 @@ typedef enum what_kind {
     SCAN,
     SCAN_OF_ONE,
     LONG_ROWS,
-    RESIDUAL
+    RESIDUAL,
+    LOG_SOFTMAX,
+    LOG_OF_SUM,
+    INNER,
+    INNER_TWO,
+    BACK,
+    SOFTMAX_BACK,
+    GROUPS_BACK
 } what_kind;
 
 static const struct problem {
@@ -216,6 +223,13 @@ static const struct problem {
     {"scans-of-one", SCAN_OF_ONE, 0, false},
     {"long-rows", LONG_ROWS, 0, false},
     {"residual-bias-norm", RESIDUAL, 1, true},
+    {"log-softmax", LOG_SOFTMAX, 1, false},
+    {"logsumexp", LOG_OF_SUM, 1, false},
+    {"numbers-of-rows", INNER, 1, true},
+    {"numbers-of-two-axes", INNER_TWO, 1, false},
+    {"norm-backward", BACK, 0, true},
+    {"softmax-backward", SOFTMAX_BACK, 0, false},
+    {"group-norm-backward", GROUPS_BACK, 0, false},
 };
 enum { PROBLEMS = sizeof problems / sizeof *problems };
 
@@ -226,6 +240,31 @@ typedef struct what {
 
 static void add(typed_side *s, graph_value v) {
     typed_output(s, v && graph_tensor_at(s->g, v)->base ? graph_copy(s->g, v) : v);
+}
+
+/* A few elements of each row decide, and are numbers of the row in one tree with what they make. */
+static void add_inner(typed_side *s, graph_value x, uint32_t axes) {
+    graph *g = s->g;
+    const graph_value most = graph_reduce(g, OP_AMAX, x, axes, 0),
+                      least = graph_reduce(g, OP_AMIN, x, axes, 0),
+                      mean = graph_reduce(g, OP_MEAN, x, axes, 1),
+                      span = graph_add_scalar(g, graph_sub(g, most, least), 1),
+                      v = graph_div(g, graph_sub(g, x, mean), span);
+    const graph_value all = graph_reduce(g, OP_SUM, graph_square(g, v), axes, 0);
+    add(s, span);
+    add(s, graph_sqrt(g, all));
+    add(s, graph_mul(g, v, graph_add(g, all, mean)));
+}
+
+/* Towards each of x, where d is the gradient of y. */
+static void add_back(typed_side *s, graph_value y, graph_value d, uint32_t n,
+                     const graph_value *x) {
+    graph *g = s->g;
+    graph_value gradients[3];
+    y = graph_mul(g, y, d);
+    y = graph_reduce(g, OP_SUM, y, (1u << graph_tensor_at(g, y)->rank) - 1, 0);
+    graph_gradient(g, y, n, x, gradients);
+    for (uint32_t i = 0; i < n; i++) add(s, gradients[i]);
 }
 
 static void build(typed_side *s, const void *user) {
@@ -273,6 +312,24 @@ static void build(typed_side *s, const void *user) {
         add(s, graph_cumsum(g, y, 1));
         break;
     }
+    case LOG_SOFTMAX: add(s, graph_log_softmax(g, x, 2)); break;
+    case LOG_OF_SUM: add(s, graph_logsumexp(g, x, 6)); break;
+    case INNER:
+    case INNER_TWO: add_inner(s, x, w->p->kind == INNER ? 4 : 6); break;
+    case BACK:
+    case SOFTMAX_BACK:
+    case GROUPS_BACK: {
+        const bool grouped = w->p->kind == GROUPS_BACK;
+        const graph_value d = typed_input(s, w->type, 3, dims);
+        v[0] = x;
+        for (uint32_t i = 1; i < 3; i++) v[i] = typed_input(s, w->vectors, 1, &dims[2 - grouped]);
+        add_back(s,
+                 w->p->kind == BACK ? graph_layer_norm(g, x, v[1], v[2], 1e-3f)
+                 : grouped          ? graph_group_norm(g, x, v[1], v[2], 2, 1e-3f)
+                                    : graph_softmax(g, x),
+                 d, w->p->kind == SOFTMAX_BACK ? 1 : 3, v);
+        break;
+    }
     case RESIDUAL: {
         const graph_value more = typed_input(s, w->type, 3, dims),
                           bias = typed_input(s, w->type, 1, &dims[2]),
@@ -317,7 +374,10 @@ static void run_form(test *t, const test_form *form, size_t number) {
                                            .what = &w,
                                            .rows = ROWS,
                                            .fewer = i % 3 ? FEWER : 0,
-                                           .fill = TYPED_NEAR_ONE,
+                                           /* a slope is as steep as a row is narrow */
+                                           .fill = p->kind == BACK || p->kind == GROUPS_BACK
+                                                       ? TYPED_UNIT
+                                                       : TYPED_NEAR_ONE,
                                            .seed = number + i,
                                            /* halves are rounded on the way */
                                            .within = type == TYPE_BF16  ? 0.1

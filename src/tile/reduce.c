@@ -135,13 +135,15 @@ static uint32_t power_to(uint32_t n) { /* the largest power of two up to n */
     return p;
 }
 
-/* Neighbours of the input lie across rows, and of short ones also across. */
+/* Neighbours of the inputs lie across rows, and of short ones also across. What varies along rows
+ * and across them is most of what is read. */
 static bool is_across(const tree_walk *c, bool is_short) {
     const uint32_t inner = c->w.n - 1;
     uint32_t across = 0, along = 0;
     for (uint32_t i = c->t.n_out; i < c->t.n_tensor; i++) {
-        across += c->w.stride[i][inner] == 1;
-        along += c->step[i] == 1;
+        const uint32_t each = c->w.stride[i][inner] && c->step[i] ? LOWER_WALK_TENSORS : 1;
+        across += each * (c->w.stride[i][inner] == 1);
+        along += each * (c->step[i] == 1);
     }
     return across > (is_short ? 0 : along);
 }
