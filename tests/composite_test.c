@@ -202,6 +202,7 @@ typedef enum what_kind {
     LOG_OF_SUM,
     INNER,
     INNER_TWO,
+    OUTER,
     BACK,
     SOFTMAX_BACK,
     GROUPS_BACK
@@ -227,6 +228,7 @@ static const struct problem {
     {"logsumexp", LOG_OF_SUM, 1, false},
     {"numbers-of-rows", INNER, 1, true},
     {"numbers-of-two-axes", INNER_TWO, 1, false},
+    {"number-of-rows-alone", OUTER, 2, true},
     {"norm-backward", BACK, 0, true},
     {"softmax-backward", SOFTMAX_BACK, 0, false},
     {"group-norm-backward", GROUPS_BACK, 0, false},
@@ -316,6 +318,13 @@ static void build(typed_side *s, const void *user) {
     case LOG_OF_SUM: add(s, graph_logsumexp(g, x, 6)); break;
     case INNER:
     case INNER_TWO: add_inner(s, x, w->p->kind == INNER ? 4 : 6); break;
+    case OUTER: { /* no row is reduced: a number of a row is not made for each of its elements */
+        const graph_value rows =
+                              typed_input(s, w->type, 3, (graph_dim[]){dims[0], dims[1], {1, 0}}),
+                          squares = graph_square(g, x), roots = graph_sqrt(g, graph_abs(g, rows));
+        add(s, graph_mul(g, squares, roots));
+        break;
+    }
     case BACK:
     case SOFTMAX_BACK:
     case GROUPS_BACK: {

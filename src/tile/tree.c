@@ -344,6 +344,14 @@ static bool holds_numbers(const tree *t) {
     return true;
 }
 
+/* Is a value asked of memory that the region itself makes, and in another shape? */
+static bool reads_made(const tree *t, const graph_region *r) {
+    for (uint32_t i = 0; i < t->n_value; i++)
+        for (uint32_t m = 0; t->values[i].kind == TREE_INPUT && m < r->n; m++)
+            if (t->values[i].id && makes(r->node[m], t->values[i].id)) return true;
+    return false;
+}
+
 bool tree_read(tree *t, const graph *g, const graph_region *r, graph_value root) {
     uint8_t inside[GRAPH_REGION_NODES];
     graph_value asked[GRAPH_OUT_MAX + 1];
@@ -390,7 +398,7 @@ bool tree_read(tree *t, const graph *g, const graph_region *r, graph_value root)
     for (uint32_t i = 0; i < t->n_out && !tree_reduces(t); i++)
         t->out[i] = tree_value_of(t, t->tensors[i], 0);
     if (t->n_value == TREE_VALUES || t->n_stat == TREE_STATS || t->n_tensor > LOWER_WALK_TENSORS ||
-        t->n_sum > TREE_SUMS || t->unfit)
+        t->n_sum > TREE_SUMS || t->unfit || reads_made(t, r))
         return false;
     if (tree_reduces(t) || t->has_inner) {
         t->whole = tree_seen_as(&t->axes, *t->shape, t->rank, false);
