@@ -8,6 +8,7 @@
 
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 enum { ROWS = 7, FEWER = 3 };
@@ -402,8 +403,84 @@ static void run_form(test *t, const test_form *form, size_t number) {
         CHECK_INT(t, heap.bytes, 0);
 }
 
+/* ---- how many dispatches --------------------------------------------------------------------- */
+
+/* Gradients alone, of the sum of y times a number for each of its elements, on a large GPU. */
+static const struct backward {
+    const char *name;
+    uint32_t n, dispatches;
+} backwards[] = {
+    /* softmax again in the tree of its gradient */
+    {"softmax", 1, 1},
+    {"log-softmax", 1, 1},
+    /* towards x; sums of columns in parts, and the parts of each */
+    {"rms-norm", 2, 3},
+    {"layer-norm", 3, 5},
+    {"group-norm", 3, 5},
+    /* padding and a product each, and the sum of the batch's */
+    {"conv", 2, 5},
+};
+
+static void keep_text(void *user, const char *text, size_t size) {
+    base_text_add(user, text, size);
+}
+
+static beryl_value forward(beryl_graph *g, uint32_t number, beryl_value *v) {
+    enum { ROW = 1024, CHANNELS = 64, SIDE = 32 };
+    const bool flat = number < 4;
+    const beryl_dim rows[] = {{2048, 0}, {ROW, 0}},
+                    images[] = {{32, 0}, {CHANNELS, 0}, {SIDE, 0}, {SIDE, 0}},
+                    weight[] = {{CHANNELS, 0}, {CHANNELS, 0}, {3, 0}, {3, 0}},
+                    each = {flat ? ROW : CHANNELS, 0};
+    v[0] = beryl_graph_input(g, "x", BERYL_TYPE_F32, flat ? 2 : 4, flat ? rows : images);
+    v[1] = number == 5 ? beryl_graph_input(g, "w", BERYL_TYPE_F32, 4, weight)
+                       : beryl_graph_input(g, "w", BERYL_TYPE_F32, 1, &each);
+    v[2] = beryl_graph_input(g, "b", BERYL_TYPE_F32, 1, &each);
+    const beryl_window same[] = {{3, 1, 1, 1, 1}, {3, 1, 1, 1, 1}};
+    switch (number) {
+    case 0: return beryl_graph_softmax(g, v[0]);
+    case 1: return beryl_graph_log_softmax(g, v[0], 1);
+    case 2: return beryl_graph_rms_norm(g, v[0], v[1], 1e-6f);
+    case 3: return beryl_graph_layer_norm(g, v[0], v[1], v[2], 1e-6f);
+    case 4: return beryl_graph_group_norm(g, v[0], v[1], v[2], 8, 1e-6f);
+    default: return beryl_graph_conv(g, v[0], v[1], 2, same, 1);
+    }
+}
+
+static void check_dispatches(test *t, uint32_t number) {
+    const struct backward *c = &backwards[number];
+    const beryl_graph_options options = {.size = sizeof options, .device = "dummy"};
+    const beryl_explain_options plan = {.size = sizeof plan, .stage = BERYL_STAGE_PLAN};
+    beryl_graph *g = NULL;
+    beryl_error error = {0};
+    base_heap heap;
+    base_text text;
+    base_heap_init(&heap, NULL);
+    base_text_init(&text, &heap);
+    CHECK_INT(t, beryl_graph_open(&options, &g, &error), BERYL_OK);
+    beryl_value v[3], gradients[3];
+    const beryl_value y = forward(g, number, v);
+    beryl_type type;
+    uint32_t rank = 0;
+    beryl_dim dims[10];
+    CHECK(t, beryl_graph_shape(g, y, &type, &rank, dims));
+    const beryl_value d = beryl_graph_input(g, "d", type, rank, dims);
+    beryl_graph_gradient(g, beryl_graph_sum(g, beryl_graph_mul(g, y, d), NULL, 0, false), c->n, v,
+                         gradients);
+    for (uint32_t i = 0; i < c->n; i++) beryl_graph_output(g, gradients[i], "d");
+    if (beryl_graph_explain(g, &plan, keep_text, &text, &error) != BERYL_OK)
+        test_fail(t, __FILE__, __LINE__, "%s", error.message);
+    const char *end = text.data ? strstr(text.data, " dispatch") : NULL;
+    while (end && end > text.data && end[-1] >= '0' && end[-1] <= '9') end--;
+    CHECK_INT(t, end ? strtol(end, NULL, 10) : 0, c->dispatches);
+    beryl_graph_close(g);
+    base_text_fini(&text);
+}
+
 void test_composite(test *t);
 void test_composite(test *t) {
+    for (uint32_t i = 0; i < sizeof backwards / sizeof *backwards; i++)
+        if (test_case(t, "composite/backward/%s", backwards[i].name)) check_dispatches(t, i);
     static const char *const parts[] = {"norms", "others", "scans"};
     for (uint32_t i = 0; i < 3; i++) {
         if (test_case(t, "composite/reference/%s", parts[i])) check_meaning(t, "reference", i);
