@@ -413,10 +413,10 @@ static const struct backward {
     /* softmax again in the tree of its gradient */
     {"softmax", 1, 1},
     {"log-softmax", 1, 1},
-    /* towards x; sums of columns in parts, and the parts of each */
+    /* towards x; sums of columns in parts, and the parts */
     {"rms-norm", 2, 3},
-    {"layer-norm", 3, 5},
-    {"group-norm", 3, 5},
+    {"layer-norm", 3, 3},
+    {"group-norm", 3, 3},
     /* padding and a product each, and the sum of the batch's */
     {"conv", 2, 5},
 };

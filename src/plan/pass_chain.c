@@ -315,6 +315,22 @@ static bool add_end(const graph *g, const graph_store *store, uint32_t first, me
     return false;
 }
 
+/* A sum beside the one that a tree ends in, of what it reads or makes, over the same axes. */
+static void add_second_end(const graph *g, const graph_store *store, members *set) {
+    const graph_node *end = &g->nodes.data[set->node[set->n - 1]];
+    const uint32_t last = set->node[set->n - 1];
+    for (uint32_t k = last + 1; k < g->nodes.count && k <= last + AHEAD_MAX; k++) {
+        const graph_node *node = &g->nodes.data[k];
+        members more = *set;
+        if (node->dead || node->op != end->op || node->attr.sum.axes != end->attr.sum.axes ||
+            !(uses_one(g, set, node) || is_used_by(g, set, node->in[0])) || !add(&more, k) ||
+            !can_join(g, store, &more))
+            continue;
+        *set = more;
+        return;
+    }
+}
+
 /* The map that alone reads the one thing that a tree makes, as its next member; 0: none. */
 static uint32_t next_map(const graph *g, const graph_store *store, members *set) {
     const graph_value made = g->nodes.data[set->node[set->n - 1]].out[0];
@@ -341,6 +357,8 @@ static bool join_trees(graph *g, graph_store *store, const uint8_t *needed) {
         add_terms(g, store, needed, &set);
         add_maps(g, store, graph_tensor_at(g, g->nodes.data[first].out[0]), &set);
         const bool ended = add_end(g, store, first, &set);
+        if (ended && !BUILD_IS_SMALL && g->nodes.data[set.node[set.n - 1]].op == OP_SUM)
+            add_second_end(g, store, &set);
         if (!ended) add_product(g, store, &set);
         if (set.n > 1 &&
             !graph_pass_join(g, set.node, set.n, set.out, set.n_out, FUSED_CHAIN, NULL))

@@ -285,6 +285,7 @@ static void ask_all(tree *t) {
         for (uint32_t i = 0; i < t->n_out && !tree_reduces(t); i++)
             if (t->values[t->out[i]].level == level) ask(t, t->out[i], level);
         if (t->choice && t->values[t->chosen].level == level) ask(t, t->chosen, level);
+        if (t->second) ask(t, t->chosen_second, level);
         if (t->has_root && t->values[t->root].level == level) ask(t, t->root, level);
     }
 }
@@ -352,6 +353,14 @@ static bool reads_made(const tree *t, const graph_region *r) {
     return false;
 }
 
+/* May the sum be made beside the choice, in one walk over their inputs? */
+static bool is_alike(const tree *t, const graph_node *node) {
+    const graph_tensor *x = graph_tensor_at(t->g, node->in[0]),
+                       *like = graph_tensor_at(t->g, t->choice->in[0]);
+    return !t->second && t->choice->op == OP_SUM && node->op == OP_SUM &&
+           graph_same_shape(x, like) && x->type == like->type;
+}
+
 bool tree_read(tree *t, const graph *g, const graph_region *r, graph_value root) {
     uint8_t inside[GRAPH_REGION_NODES];
     graph_value asked[GRAPH_OUT_MAX + 1];
@@ -364,8 +373,8 @@ bool tree_read(tree *t, const graph *g, const graph_region *r, graph_value root)
     for (uint32_t i = 0; i < r->n; i++) {
         const base_op op = nodes[i]->op;
         if (op == OP_ARGMAX || op == OP_TOPK || (graph_op_reduces(op) && !t->has_inner)) {
-            if (t->choice) return false;
-            t->choice = nodes[i];
+            if (t->choice && !is_alike(t, nodes[i])) return false;
+            *(t->choice ? &t->second : &t->choice) = nodes[i];
         }
         if (!is_product(nodes[i]) || is_low(nodes[i], root)) continue;
         if (t->n_product == TREE_PRODUCTS) return false;
@@ -389,11 +398,13 @@ bool tree_read(tree *t, const graph *g, const graph_region *r, graph_value root)
         tree_add_value(
             t, (tree_value){.kind = TREE_GIVEN, .type = IR_F32, .id = t->product[i]->out[0]});
     for (uint32_t i = 0; i < r->n; i++)
-        if (nodes[i] != t->choice && (!is_product(nodes[i]) || is_low(nodes[i], root)))
+        if (nodes[i] != t->choice && nodes[i] != t->second &&
+            (!is_product(nodes[i]) || is_low(nodes[i], root)))
             read_node(t, r, nodes[i],
                       (uint8_t[]){inside_of_input(nodes[i], i, 0, inside[i]),
                                   inside_of_input(nodes[i], i, 1, inside[i]), inside[i]});
     if (t->choice) t->chosen = tree_value_of(t, t->choice->in[0], 0);
+    if (t->second) t->chosen_second = tree_value_of(t, t->second->in[0], 0);
     if (root) t->root = tree_value_of(t, root, 0);
     for (uint32_t i = 0; i < t->n_out && !tree_reduces(t); i++)
         t->out[i] = tree_value_of(t, t->tensors[i], 0);
@@ -409,7 +420,9 @@ bool tree_read(tree *t, const graph *g, const graph_region *r, graph_value root)
     ask_all(t);
     if (!holds_numbers(t)) return false;
     if (tree_reduces(t))
-        return t->n_out == 1 && !t->n_stat && !t->n_scan && !t->n_product && !t->n_sum;
+        return t->n_out == 1u + (t->second != NULL) && t->tensors[0] == t->choice->out[0] &&
+               (!t->second || t->tensors[1] == t->second->out[0]) && !t->n_stat && !t->n_scan &&
+               !t->n_product && !t->n_sum;
     return !(t->axes.n_row || t->n_scan) || !(t->has_root || t->choice || t->n_product || t->n_sum);
 }
 

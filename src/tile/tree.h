@@ -111,6 +111,8 @@ typedef struct tree {
     /* topk or argmax of `chosen`, or what reduces it (tile/reduce.h): then the one result, which
      * no value makes; NULL: none */
     const graph_node *choice;
+    const graph_node
+        *second;        /* another reduction like `choice`, of the same elements; NULL: none */
     graph_tensor whole; /* of reductions: their input, as it is seen */
     /* linear or linear_id at its start, whose results are given: the first values */
     const graph_node *product[TREE_PRODUCTS];
@@ -127,7 +129,7 @@ typedef struct tree {
     uint32_t n_tensor, n_out, n_value, n_stat, n_scan, n_level, n_sum, n_product, n_random;
     tree_value values[TREE_VALUES];
     tree_stat stats[TREE_STATS];
-    uint8_t out[GRAPH_OUT_MAX], chosen; /* values */
+    uint8_t out[GRAPH_OUT_MAX], chosen, chosen_second; /* values */
     uint8_t root; /* a value that the kernel asks for itself, where has_root */
     bool has_root;
 } tree;

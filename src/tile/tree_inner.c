@@ -11,15 +11,20 @@ static bool is_read(const graph_region *r, graph_value v) {
     return false;
 }
 
+static bool lies_last(const tree *t, uint32_t axes) {
+    const uint32_t rank = graph_tensor_at(t->g, t->like)->rank;
+    return axes && axes + (axes & (0 - axes)) == 1u << rank;
+}
+
 void tree_inner_find(tree *t, const graph_region *r) {
-    uint32_t n = 0;
+    uint32_t n = 0, axes = 0;
     bool inside = r->n_out > 1;
     for (uint32_t i = 0; !BUILD_IS_SMALL && i < r->n; i++) {
         if (!graph_op_reduces(r->node[i]->op)) continue;
-        if (!n++) t->like = r->node[i]->in[0];
+        if (!n++) t->like = r->node[i]->in[0], axes = r->node[i]->attr.sum.axes;
         inside |= n > 1 || is_read(r, r->node[i]->out[0]);
     }
-    t->has_inner = n && inside;
+    t->has_inner = n && inside && lies_last(t, axes);
 }
 
 bool tree_inner_is_number(const tree *t, const graph_tensor *x) {
