@@ -554,6 +554,8 @@ void gradient_own(gradient *s, const graph_own *own, graph_value d) {
         break;
     case OWN_LINEAR_CROSS_ENTROPY: gradient_linear_cross_entropy(s, own, d); break;
     case OWN_CROSS_ENTROPY: through_cross_entropy(s, own, d); break;
-    case OWN_CONV: gradient_conv(s, own, d); break;
+    case OWN_CONV:
+        if (!BUILD_IS_SMALL) gradient_conv(s, own, d);
+        break;
     }
 }

@@ -225,7 +225,7 @@ static ir_id value_of(reduce *r, tree_spot *s, uint32_t which) {
 }
 
 static uint32_t results(const reduce *r) {
-    return r->walk.t.second ? RESULTS : 1;
+    return !BUILD_IS_SMALL && r->walk.t.second ? RESULTS : 1;
 }
 
 /* The sums of elements begin + first, begin + first + step, ... below end, as vectors. */

@@ -107,8 +107,8 @@ static uint8_t with_stat(tree *t, tree_value_kind kind, uint8_t of, uint8_t s) {
 
 /* A row of one element is as good as one. */
 static bool is_number(const tree *t, const graph_tensor *x) {
-    return t->has_inner && !graph_same_shape(x, graph_tensor_at(t->g, t->like)) &&
-           tree_inner_is_number(t, x);
+    const bool is = !BUILD_IS_SMALL && t->has_inner && tree_inner_is_number(t, x);
+    return is && !graph_same_shape(x, graph_tensor_at(t->g, t->like));
 }
 
 uint8_t tree_add_node(tree *t, base_op op, const graph_node *node, ir_type type,
@@ -206,7 +206,7 @@ static void read_node(tree *t, const graph_region *r, const graph_node *node,
     case OP_SUM:
     case OP_MEAN:
     case OP_AMAX:
-    case OP_AMIN: made = tree_inner_read(t, node, x); break;
+    case OP_AMIN: made = BUILD_IS_SMALL ? x : tree_inner_read(t, node, x); break;
     case OP_WEIGHTED_SUM:
         made = tree_value_of(t, node->in[1], inside[1]);
         made = tree_add_value(
@@ -384,7 +384,7 @@ bool tree_read(tree *t, const graph *g, const graph_region *r, graph_value root)
     t->shape = graph_tensor_at(g, t->like);
     t->rank = t->shape->rank;
     if (!find_axes(t, r)) return false;
-    if (t->has_inner && (root || t->n_product || !tree_inner_fits(t, r))) return false;
+    if (!BUILD_IS_SMALL && t->has_inner && !tree_inner_fits(t, r)) return false;
     for (uint32_t i = 0; i < r->n_out; i++) {
         if (!tree_reduces(t) && makes(t->choice, r->out[i])) continue;
         if (!tree_reduces(t) &&

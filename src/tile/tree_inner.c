@@ -45,7 +45,7 @@ static bool is_stat(base_op op) {
 bool tree_inner_fits(const tree *t, const graph_region *r) {
     const graph_tensor *like = graph_tensor_at(t->g, t->like);
     const uint32_t rank = like->rank, n_row = t->axes.n_row ? t->axes.n_row : 1;
-    if (!rank || t->choice || t->axes.groups || n_row > rank ||
+    if (!rank || t->choice || t->has_root || t->n_product || t->axes.groups || n_row > rank ||
         (t->axes.last && t->axes.last != ((1u << n_row) - 1) << (rank - n_row)))
         return false;
     for (uint32_t i = 0; i < r->n; i++) {
