@@ -8,6 +8,7 @@
 
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 enum { ROWS = 7, FEWER = 3 };
@@ -197,7 +198,15 @@ typedef enum what_kind {
     SCAN,
     SCAN_OF_ONE,
     LONG_ROWS,
-    RESIDUAL
+    RESIDUAL,
+    LOG_SOFTMAX,
+    LOG_OF_SUM,
+    INNER,
+    INNER_TWO,
+    OUTER,
+    BACK,
+    SOFTMAX_BACK,
+    GROUPS_BACK
 } what_kind;
 
 static const struct problem {
@@ -216,6 +225,14 @@ static const struct problem {
     {"scans-of-one", SCAN_OF_ONE, 0, false},
     {"long-rows", LONG_ROWS, 0, false},
     {"residual-bias-norm", RESIDUAL, 1, true},
+    {"log-softmax", LOG_SOFTMAX, 1, false},
+    {"logsumexp", LOG_OF_SUM, 1, false},
+    {"numbers-of-rows", INNER, 1, true},
+    {"numbers-of-two-axes", INNER_TWO, 1, false},
+    {"number-of-rows-alone", OUTER, 2, true},
+    {"norm-backward", BACK, 0, true},
+    {"softmax-backward", SOFTMAX_BACK, 0, false},
+    {"group-norm-backward", GROUPS_BACK, 0, false},
 };
 enum { PROBLEMS = sizeof problems / sizeof *problems };
 
@@ -226,6 +243,31 @@ typedef struct what {
 
 static void add(typed_side *s, graph_value v) {
     typed_output(s, v && graph_tensor_at(s->g, v)->base ? graph_copy(s->g, v) : v);
+}
+
+/* A few elements of each row decide, and are numbers of the row in one tree with what they make. */
+static void add_inner(typed_side *s, graph_value x, uint32_t axes) {
+    graph *g = s->g;
+    const graph_value most = graph_reduce(g, OP_AMAX, x, axes, 0),
+                      least = graph_reduce(g, OP_AMIN, x, axes, 0),
+                      mean = graph_reduce(g, OP_MEAN, x, axes, 1),
+                      span = graph_add_scalar(g, graph_sub(g, most, least), 1),
+                      v = graph_div(g, graph_sub(g, x, mean), span);
+    const graph_value all = graph_reduce(g, OP_SUM, graph_square(g, v), axes, 0);
+    add(s, span);
+    add(s, graph_sqrt(g, all));
+    add(s, graph_mul(g, v, graph_add(g, all, mean)));
+}
+
+/* Towards each of x, where d is the gradient of y. */
+static void add_back(typed_side *s, graph_value y, graph_value d, uint32_t n,
+                     const graph_value *x) {
+    graph *g = s->g;
+    graph_value gradients[3];
+    y = graph_mul(g, y, d);
+    y = graph_reduce(g, OP_SUM, y, (1u << graph_tensor_at(g, y)->rank) - 1, 0);
+    graph_gradient(g, y, n, x, gradients);
+    for (uint32_t i = 0; i < n; i++) add(s, gradients[i]);
 }
 
 static void build(typed_side *s, const void *user) {
@@ -273,6 +315,31 @@ static void build(typed_side *s, const void *user) {
         add(s, graph_cumsum(g, y, 1));
         break;
     }
+    case LOG_SOFTMAX: add(s, graph_log_softmax(g, x, 2)); break;
+    case LOG_OF_SUM: add(s, graph_logsumexp(g, x, 6)); break;
+    case INNER:
+    case INNER_TWO: add_inner(s, x, w->p->kind == INNER ? 4 : 6); break;
+    case OUTER: { /* no row is reduced: a number of a row is not made for each of its elements */
+        const graph_value rows =
+                              typed_input(s, w->type, 3, (graph_dim[]){dims[0], dims[1], {1, 0}}),
+                          squares = graph_square(g, x), roots = graph_sqrt(g, graph_abs(g, rows));
+        add(s, graph_mul(g, squares, roots));
+        break;
+    }
+    case BACK:
+    case SOFTMAX_BACK:
+    case GROUPS_BACK: {
+        const bool grouped = w->p->kind == GROUPS_BACK;
+        const graph_value d = typed_input(s, w->type, 3, dims);
+        v[0] = x;
+        for (uint32_t i = 1; i < 3; i++) v[i] = typed_input(s, w->vectors, 1, &dims[2 - grouped]);
+        add_back(s,
+                 w->p->kind == BACK ? graph_layer_norm(g, x, v[1], v[2], 1e-3f)
+                 : grouped          ? graph_group_norm(g, x, v[1], v[2], 2, 1e-3f)
+                                    : graph_softmax(g, x),
+                 d, w->p->kind == SOFTMAX_BACK ? 1 : 3, v);
+        break;
+    }
     case RESIDUAL: {
         const graph_value more = typed_input(s, w->type, 3, dims),
                           bias = typed_input(s, w->type, 1, &dims[2]),
@@ -317,7 +384,10 @@ static void run_form(test *t, const test_form *form, size_t number) {
                                            .what = &w,
                                            .rows = ROWS,
                                            .fewer = i % 3 ? FEWER : 0,
-                                           .fill = TYPED_NEAR_ONE,
+                                           /* a slope is as steep as a row is narrow */
+                                           .fill = p->kind == BACK || p->kind == GROUPS_BACK
+                                                       ? TYPED_UNIT
+                                                       : TYPED_NEAR_ONE,
                                            .seed = number + i,
                                            /* halves are rounded on the way */
                                            .within = type == TYPE_BF16  ? 0.1
@@ -333,8 +403,84 @@ static void run_form(test *t, const test_form *form, size_t number) {
         CHECK_INT(t, heap.bytes, 0);
 }
 
+/* ---- how many dispatches --------------------------------------------------------------------- */
+
+/* Gradients alone, of the sum of y times a number for each of its elements, on a large GPU. */
+static const struct backward {
+    const char *name;
+    uint32_t n, dispatches;
+} backwards[] = {
+    /* softmax again in the tree of its gradient */
+    {"softmax", 1, 1},
+    {"log-softmax", 1, 1},
+    /* towards x; sums of columns in parts, and the parts */
+    {"rms-norm", 2, 3},
+    {"layer-norm", 3, 3},
+    {"group-norm", 3, 3},
+    /* padding and a product each, and the sum of the batch's */
+    {"conv", 2, 5},
+};
+
+static void keep_text(void *user, const char *text, size_t size) {
+    base_text_add(user, text, size);
+}
+
+static beryl_value forward(beryl_graph *g, uint32_t number, beryl_value *v) {
+    enum { ROW = 1024, CHANNELS = 64, SIDE = 32 };
+    const bool flat = number < 4;
+    const beryl_dim rows[] = {{2048, 0}, {ROW, 0}},
+                    images[] = {{32, 0}, {CHANNELS, 0}, {SIDE, 0}, {SIDE, 0}},
+                    weight[] = {{CHANNELS, 0}, {CHANNELS, 0}, {3, 0}, {3, 0}},
+                    each = {flat ? ROW : CHANNELS, 0};
+    v[0] = beryl_graph_input(g, "x", BERYL_TYPE_F32, flat ? 2 : 4, flat ? rows : images);
+    v[1] = number == 5 ? beryl_graph_input(g, "w", BERYL_TYPE_F32, 4, weight)
+                       : beryl_graph_input(g, "w", BERYL_TYPE_F32, 1, &each);
+    v[2] = beryl_graph_input(g, "b", BERYL_TYPE_F32, 1, &each);
+    const beryl_window same[] = {{3, 1, 1, 1, 1}, {3, 1, 1, 1, 1}};
+    switch (number) {
+    case 0: return beryl_graph_softmax(g, v[0]);
+    case 1: return beryl_graph_log_softmax(g, v[0], 1);
+    case 2: return beryl_graph_rms_norm(g, v[0], v[1], 1e-6f);
+    case 3: return beryl_graph_layer_norm(g, v[0], v[1], v[2], 1e-6f);
+    case 4: return beryl_graph_group_norm(g, v[0], v[1], v[2], 8, 1e-6f);
+    default: return beryl_graph_conv(g, v[0], v[1], 2, same, 1);
+    }
+}
+
+static void check_dispatches(test *t, uint32_t number) {
+    const struct backward *c = &backwards[number];
+    const beryl_graph_options options = {.size = sizeof options, .device = "dummy"};
+    const beryl_explain_options plan = {.size = sizeof plan, .stage = BERYL_STAGE_PLAN};
+    beryl_graph *g = NULL;
+    beryl_error error = {0};
+    base_heap heap;
+    base_text text;
+    base_heap_init(&heap, NULL);
+    base_text_init(&text, &heap);
+    CHECK_INT(t, beryl_graph_open(&options, &g, &error), BERYL_OK);
+    beryl_value v[3], gradients[3];
+    const beryl_value y = forward(g, number, v);
+    beryl_type type;
+    uint32_t rank = 0;
+    beryl_dim dims[10];
+    CHECK(t, beryl_graph_shape(g, y, &type, &rank, dims));
+    const beryl_value d = beryl_graph_input(g, "d", type, rank, dims);
+    beryl_graph_gradient(g, beryl_graph_sum(g, beryl_graph_mul(g, y, d), NULL, 0, false), c->n, v,
+                         gradients);
+    for (uint32_t i = 0; i < c->n; i++) beryl_graph_output(g, gradients[i], "d");
+    if (beryl_graph_explain(g, &plan, keep_text, &text, &error) != BERYL_OK)
+        test_fail(t, __FILE__, __LINE__, "%s", error.message);
+    const char *end = text.data ? strstr(text.data, " dispatch") : NULL;
+    while (end && end > text.data && end[-1] >= '0' && end[-1] <= '9') end--;
+    CHECK_INT(t, end ? strtol(end, NULL, 10) : 0, c->dispatches);
+    beryl_graph_close(g);
+    base_text_fini(&text);
+}
+
 void test_composite(test *t);
 void test_composite(test *t) {
+    for (uint32_t i = 0; i < sizeof backwards / sizeof *backwards; i++)
+        if (test_case(t, "composite/backward/%s", backwards[i].name)) check_dispatches(t, i);
     static const char *const parts[] = {"norms", "others", "scans"};
     for (uint32_t i = 0; i < 3; i++) {
         if (test_case(t, "composite/reference/%s", parts[i])) check_meaning(t, "reference", i);

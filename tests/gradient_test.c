@@ -602,6 +602,15 @@ MADE(detached, graph_add(g, graph_detach(g, graph_square(g, x[0])), graph_neg(g,
 MADE(to_whole, graph_cast(g, graph_cast(g, x[0], TYPE_I32, false), TYPE_F64, false))
 MADE(power, graph_pow(g, graph_abs(g, x[0]), graph_relu(g, x[0])))
 
+MADE(deviation, graph_std(g, x[0], 1, 0))
+MADE(length, graph_norm(g, x[0], 1))
+MADE(far_from_itself,
+     graph_reshape(g,
+                   graph_pairwise_distance(g, graph_unsqueeze(g, x[0], 0),
+                                           graph_unsqueeze(g, graph_detach(g, x[0]), 0),
+                                           DISTANCE_EUCLID),
+                   1, &(graph_dim){1, 0}))
+
 /* Element i of the gradient of the sum of results, each times i + 1 where there are as many. */
 static const struct kink {
     const char *name;
@@ -624,6 +633,9 @@ static const struct kink {
     {"integers", to_whole, {0.25, 1, -2, 3, 4}, {0}},
     /* of 1^1: 1 + log(1); of a base with the exponent 0: 0; of 0^0 both are 0 */
     {"pow", power, {1, 0, -2, -3, 1}, {1, 0, 0, 0, 5}},
+    {"std", deviation, {3, 3, 3, 3, 3}, {0}},
+    {"norm", length, {0}, {0}},
+    {"distance", far_from_itself, {1, 2, 0, -3, 1}, {0}},
 };
 
 static void check_kinks(test *t) {

@@ -31,6 +31,10 @@ static graph_value log_of_sum(graph *g, graph_value x, uint32_t axes) {
     return graph_add(g, graph_log(g, sum), most);
 }
 
+graph_value graph_root(graph *g, graph_value x) {
+    return graph_own_rule(g, (graph_own){.kind = OWN_ROOT, .out = graph_sqrt(g, x), .in = {x}});
+}
+
 graph_value graph_var(graph *g, graph_value x, uint32_t axes, uint32_t correction) {
     base_type type;
     x = widened(g, x, &type);
@@ -40,13 +44,13 @@ graph_value graph_var(graph *g, graph_value x, uint32_t axes, uint32_t correctio
 graph_value graph_std(graph *g, graph_value x, uint32_t axes, uint32_t correction) {
     base_type type;
     x = widened(g, x, &type);
-    return graph_as(g, graph_sqrt(g, variance(g, x, axes, correction)), type);
+    return graph_as(g, graph_root(g, variance(g, x, axes, correction)), type);
 }
 
 graph_value graph_norm(graph *g, graph_value x, uint32_t axes) {
     base_type type;
     x = widened(g, x, &type);
-    return graph_as(g, graph_sqrt(g, squares(g, x, axes)), type);
+    return graph_as(g, graph_root(g, squares(g, x, axes)), type);
 }
 
 graph_value graph_logsumexp(graph *g, graph_value x, uint32_t axes) {

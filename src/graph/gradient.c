@@ -55,9 +55,10 @@ void gradient_add(gradient *s, graph_value x, graph_value v) {
     x = original(s, x);
     const graph_tensor to = *at(s, x), from = *at(s, v);
     const uint32_t more = from.rank > to.rank ? from.rank - to.rank : 0;
-    uint32_t axes = (1u << more) - 1;
-    for (uint32_t i = more; i < from.rank; i++)
-        if (is_one(to.dim[i + to.rank - from.rank]) && !is_one(from.dim[i])) axes |= 1u << i;
+    uint32_t axes = 0;
+    for (uint32_t i = 0; i < from.rank; i++)
+        if ((i < more || is_one(to.dim[i + to.rank - from.rank])) && !is_one(from.dim[i]))
+            axes |= 1u << i;
     if (axes) v = graph_reduce(g, OP_SUM, v, axes, 0);
     v = graph_without(g, v, (1u << more) - 1);
     if (v && !graph_same_shape(at(s, v), &to)) v = graph_expand(g, v, to.rank, to.dim);

@@ -58,6 +58,7 @@ bool gradient_reads_the_same(const gradient *s, const graph_node *node, uint32_t
 
 /* Results with a rule of their own, whatever operations they are made of. */
 void gradient_own(gradient *s, const graph_own *own, graph_value d);
+void gradient_conv(gradient *s, const graph_own *own, graph_value d);
 void gradient_linear_cross_entropy(gradient *s, const graph_own *own, graph_value d);
 
 #endif

@@ -11,8 +11,8 @@
 
 typedef struct point {
     graph *g;
-    graph_value d, x, y, r;
-    float a; /* the first attribute */
+    graph_value d, x, y, r, one; /* one: the gradient's number 1 */
+    float a;                     /* the first attribute */
 } point;
 
 #define D p->d
@@ -104,6 +104,13 @@ static graph_value exponent_slope(const point *p, graph_value x, graph_value y) 
     return MUL(R, graph_log(p->g, ADD(x, number(p, none))));
 }
 
+/* d v; of a sum, whose d is 1, v itself. */
+static graph_value times_d(const point *p, graph_value v) {
+    const graph_tensor *d = graph_tensor_at(p->g, D), *t = graph_tensor_at(p->g, v);
+    const bool is_one = graph_base_of(p->g, D) == p->one && d->type == t->type;
+    return is_one && graph_same_shape(d, t) ? v : MUL(D, v);
+}
+
 /* over x^2 + y^2 */
 static graph_value over_squares(const point *p, graph_value v) {
     return DIV(v, ADD(SQUARE(p->x), SQUARE(p->y)));
@@ -121,7 +128,7 @@ static graph_value larger(const point *p, graph_value x, graph_value y) {
     S(COPY, D, 0)                                                                                  \
     S(ADD, D, D)                                                                                   \
     S(SUB, D, NEG(D))                                                                              \
-    S(MUL, MUL(D, Y), MUL(D, X))                                                                   \
+    S(MUL, times_d(p, Y), times_d(p, X))                                                           \
     S(DIV, DIV(D, Y), NEG(MUL(D, DIV(R, Y))))                                                      \
     S(MOD, D, NEG(MUL(D, graph_floor(p->g, DIV(X, Y)))))                                           \
     S(FMOD, D, NEG(MUL(D, graph_trunc(p->g, DIV(X, Y)))))                                          \
@@ -201,7 +208,7 @@ bool gradient_is_pointwise(base_op op) {
 }
 
 void gradient_pointwise(gradient *s, const graph_node *node, graph_value d) {
-    point p = {.g = s->g, .a = node->attr.at[0].f};
+    point p = {.g = s->g, .one = s->one, .a = node->attr.at[0].f};
     p.d = gradient_wide(s, d);
     p.x = gradient_wide(s, node->in[0]);
     p.y = node->n_in > 1 ? gradient_wide(s, node->in[1]) : 0;

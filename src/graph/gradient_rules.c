@@ -184,16 +184,30 @@ static void through_softmax(gradient *s, const graph_node *node, graph_value d) 
                  softmax_slope(s, gradient_wide(s, node->out[0]), gradient_wide(s, d), axes));
 }
 
-/* rms_norm, layer_norm, group_norm: h = (x less its mean) / deviation over axes, times w, plus a
- * bias. Groups are an axis of their own. */
+/* x as groups, an axis of their own. */
+static graph_value in_groups(gradient *s, graph_value x, const graph_tensor *groups) {
+    return groups->rank == at(s, x)->rank ? x : graph_reshape(s->g, x, groups->rank, groups->dim);
+}
+
+/* A number for each channel, broadcast against x: [c] along its last axis, or of groups, [groups,
+ * c / groups, 1 ..]. */
+static graph_value of_channels(gradient *s, graph_value w, const graph_tensor *x, bool grouped) {
+    graph_dim dims[GRAPH_RANK_MAX];
+    if (!grouped) return w;
+    for (uint32_t i = 1; i < x->rank; i++) dims[i - 1] = i < 3 ? x->dim[i] : (graph_dim){1, 0};
+    return graph_reshape(s->g, w, x->rank - 1u, dims);
+}
+
+/* rms_norm, layer_norm, group_norm: (x less its mean) / deviation over axes, times w, plus a bias.
+ * The way to x is one tree of rows; what w gets is made of x again, so that no other matrix is kept
+ * for it. */
 static void through_norm(gradient *s, const graph_node *node, graph_value d) {
     graph *g = s->g;
     const graph_tensor x = *at(s, node->in[0]);
     const bool grouped = node->op == OP_GROUP_NORM, centred = node->op != OP_RMS_NORM;
-    const uint32_t channel = grouped ? 1 : x.rank - 1u;
     const float eps = grouped ? node->attr.group_norm.eps : node->attr.rms_norm.eps;
     graph_tensor t = x;
-    uint32_t axes = 1u << (x.rank - 1u);
+    uint32_t axes = 1u << (x.rank - 1u), channels = axes;
     if (grouped) {
         const uint32_t groups = node->attr.group_norm.groups;
         t.rank++;
@@ -201,31 +215,39 @@ static void through_norm(gradient *s, const graph_node *node, graph_value d) {
         t.dim[2] = (graph_dim){x.dim[1].size / groups, 0};
         memcpy(t.dim + 3, x.dim + 2, (x.rank - 2u) * sizeof *x.dim);
         axes = ((1u << t.rank) - 1) & ~3u;
+        channels = 6;
     }
-    d = gradient_wide(s, d);
-    graph_value v = graph_reshape(g, gradient_wide(s, node->in[0]), t.rank, t.dim);
-    if (centred) v = graph_sub(g, v, mean(s, v, axes));
-    const graph_value over =
-        graph_rsqrt(g, graph_add_scalar(g, mean(s, graph_square(g, v), axes), eps));
-    const uint32_t others = ((1u << x.rank) - 1) & ~(1u << channel);
+    const graph_value all = in_groups(s, gradient_wide(s, node->in[0]), &t),
+                      middle = centred ? mean(s, all, axes) : 0,
+                      v = centred ? graph_sub(g, all, middle) : all,
+                      squares = mean(s, graph_square(g, v), axes),
+                      over = graph_rsqrt(g, graph_add_scalar(g, squares, eps));
+    d = in_groups(s, gradient_wide(s, d), &t);
+    if (!over || !d) return;
+    if (gradient_wants(s, node->in[0])) {
+        graph_value e = d;
+        if (node->n_in > 1) {
+            const graph_value w = graph_as(g, node->in[1], at(s, d)->type);
+            e = graph_mul(g, d, of_channels(s, w, &t, grouped));
+        }
+        const graph_value product = mean(s, graph_mul(g, e, v), axes),
+                          cube = graph_mul(g, over, graph_square(g, over)),
+                          slope = graph_mul(g, product, cube);
+        if (centred) e = graph_sub(g, e, mean(s, e, axes));
+        e = graph_sub(g, graph_mul(g, e, over), graph_mul(g, v, slope));
+        gradient_add(s, node->in[0], grouped ? graph_reshape(g, e, x.rank, x.dim) : e);
+    }
+    const uint32_t others = ((1u << t.rank) - 1) & ~channels;
     for (uint32_t k = 1; k < node->n_in; k++) {
         if (!gradient_wants(s, node->in[k])) continue;
-        const graph_value h = k == 1 ? graph_mul(g, v, over) : 0,
-                          each = h ? graph_mul(g, d, graph_reshape(g, h, x.rank, x.dim)) : d;
-        gradient_add(s, node->in[k], graph_without(g, summed(s, each, others), others));
+        graph_value each = d;
+        if (k == 1) {
+            const graph_value again = centred ? graph_sub(g, all, middle) : all;
+            each = graph_mul(g, d, graph_mul(g, again, over));
+        }
+        each = graph_without(g, summed(s, each, others), others);
+        gradient_add(s, node->in[k], grouped && each ? graph_reshape(g, each, 1, &x.dim[1]) : each);
     }
-    if (!gradient_wants(s, node->in[0]) || !d) return;
-    graph_value w = 0;
-    if (node->n_in > 1) {
-        w = graph_as(s->g, node->in[1], at(s, d)->type);
-        for (uint32_t i = channel + 1; w && i < x.rank; i++) w = graph_unsqueeze(g, w, i - channel);
-    }
-    d = graph_reshape(g, w ? graph_mul(g, d, w) : d, t.rank, t.dim);
-    const graph_value slope =
-        graph_mul(g, mean(s, graph_mul(g, d, v), axes), graph_mul(g, over, graph_square(g, over)));
-    if (centred) d = graph_sub(g, d, mean(s, d, axes));
-    v = graph_sub(g, graph_mul(g, d, over), graph_mul(g, v, slope));
-    gradient_add(s, node->in[0], graph_reshape(g, v, x.rank, x.dim));
 }
 
 /* ---- movement -------------------------------------------------------------------------------- */
@@ -518,6 +540,10 @@ void gradient_own(gradient *s, const graph_own *own, graph_value d) {
     d = gradient_wide(s, d);
     switch (own->kind) {
     case OWN_CONSTANT: break;
+    case OWN_ROOT:
+        d = gradient_where(g, graph_cast(g, r, TYPE_BOOL, false), graph_div(g, d, r));
+        gradient_add(s, own->in[0], graph_scale(g, d, 0.5f));
+        break;
     case OWN_LOGSUMEXP: /* softmax */
         gradient_add(s, own->in[0],
                      graph_mul(g, graph_exp(g, graph_sub(g, gradient_wide(s, own->in[0]), r)), d));
@@ -528,5 +554,8 @@ void gradient_own(gradient *s, const graph_own *own, graph_value d) {
         break;
     case OWN_LINEAR_CROSS_ENTROPY: gradient_linear_cross_entropy(s, own, d); break;
     case OWN_CROSS_ENTROPY: through_cross_entropy(s, own, d); break;
+    case OWN_CONV:
+        if (!BUILD_IS_SMALL) gradient_conv(s, own, d);
+        break;
     }
 }

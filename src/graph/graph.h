@@ -100,17 +100,28 @@ typedef struct graph_extent {
 /* A result whose gradient is not that of the operations that make it (graph/gradient.h). */
 typedef enum graph_own_kind {
     OWN_CONSTANT,
+    OWN_ROOT,
     OWN_LOGSUMEXP,
     OWN_LOG_SOFTMAX,
     OWN_CROSS_ENTROPY,
-    OWN_LINEAR_CROSS_ENTROPY
+    OWN_LINEAR_CROSS_ENTROPY,
+    OWN_CONV
 } graph_own_kind;
+/* Windows along an axis, of `size` elements `dilation` from each other, each `stride` after the
+ * one before; so many elements are put before and after the axis. */
+typedef struct graph_window {
+    uint32_t size, stride, dilation, pad_before, pad_after;
+} graph_window;
 typedef struct graph_own {
     graph_own_kind kind;
     graph_value out, in[3];
-    uint32_t axes;   /* a bit each */
-    graph_value all; /* of OWN_LINEAR_CROSS_ENTROPY: log of the sum of exp, [n, 1]; */
-    float cap;       /* 0: none */
+    uint32_t axes; /* a bit each */
+    /* of OWN_LINEAR_CROSS_ENTROPY: log of the sum of exp, [n, 1]; of OWN_CONV: x [n, c, windows..,
+     * in each..] */
+    graph_value all;
+    float cap;               /* 0: none */
+    uint32_t n_axis, groups; /* of OWN_CONV, with: */
+    graph_window windows[3];
 } graph_own;
 
 /* Nodes and values [.., end) that a backward pass computes again. */
@@ -249,11 +260,6 @@ graph_value graph_matmul(graph *g, graph_value a, graph_value b, bool transpose_
 /* "bij,bjk->bik": a letter for each axis of n values and of the result. */
 enum { GRAPH_EINSUM_MAX = 8 };
 graph_value graph_einsum(graph *g, const char *text, uint32_t n, const graph_value *x);
-/* Windows along an axis, of `size` elements `dilation` from each other, each `stride` after the
- * one before; so many elements are put before and after the axis. */
-typedef struct graph_window {
-    uint32_t size, stride, dilation, pad_before, pad_after;
-} graph_window;
 /* x [n, c, in..] of 1 to 3 axes, weight [out, c / groups, sizes..] -> [n, out, ..]. size of a
  * window: the weight's. */
 graph_value graph_conv(graph *g, graph_value x, graph_value weight, uint32_t n_axis,

@@ -55,7 +55,7 @@ graph_value graph_pairwise_distance(graph *g, graph_value a, graph_value b, grap
         return a ? graph_add_scalar(g, graph_neg(g, a), 1) : 0;
     }
     a = squared(g, a, b);
-    return a && kind == DISTANCE_EUCLID ? graph_sqrt(g, a) : a;
+    return a && kind == DISTANCE_EUCLID ? graph_root(g, a) : a;
 }
 
 graph_value graph_knn(graph *g, graph_value x, graph_value queries, uint32_t k, graph_distance kind,

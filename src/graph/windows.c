@@ -2,7 +2,8 @@
  *
  * Owns convolutions, their transposes and pooling. Refuses windows that do not fit. A window is a
  * last axis of a view (graph_windows), so nothing is copied but what lies around x. */
-#include "graph/build.h"
+#include "base/build.h"
+#include "graph/gradient.h"
 
 #include "beryl_graph.h"
 
@@ -57,6 +58,13 @@ static graph_value in_groups(graph *g, graph_value x, uint32_t axis, uint32_t gr
     return graph_reshape(g, x, t.rank + 1u, dims);
 }
 
+/* A weight in groups as [(groups,) out, c, 1 windows.., sizes..]. */
+static graph_value beside_elements(graph *g, graph_value weight, uint32_t n_axis, bool grouped) {
+    for (uint32_t i = 0; weight && i < n_axis; i++)
+        weight = graph_unsqueeze(g, weight, 2 + grouped);
+    return weight;
+}
+
 /* x [n, c, windows.., in each..] with weight [out, c, sizes..], in groups [groups, out, c,
  * sizes..]: [n, out, windows..]. */
 static graph_value convolve(graph *g, graph_value x, graph_value weight, uint32_t n_axis,
@@ -64,9 +72,8 @@ static graph_value convolve(graph *g, graph_value x, graph_value weight, uint32_
     const bool grouped = groups > 1;
     if (x && grouped) x = in_groups(g, x, 1, groups);
     if (x) x = graph_unsqueeze(g, x, 1 + grouped); /* [n, (g,) 1, c, windows.., in each..] */
-    for (uint32_t i = 0; weight && i < n_axis; i++)
-        weight = graph_unsqueeze(g, weight, 2 + grouped);
-    if (!x || !weight) return 0; /* [(g,) out, c, 1.., in each..] */
+    weight = beside_elements(g, weight, n_axis, grouped);
+    if (!x || !weight) return 0;
     const uint32_t rank = rank_of(g, x), axes = 1u << (2 + grouped) | ((1u << n_axis) - 1)
                                                                           << (rank - n_axis);
     graph_value v = graph_without(g, graph_sum_products(g, x, weight, axes), axes);
@@ -107,8 +114,12 @@ graph_value graph_conv(graph *g, graph_value x, graph_value weight, uint32_t n_a
         !has_windows(g, "conv", x, n_axis, w))
         return 0;
     const uint32_t out = dim_of(g, weight, 0).size;
+    graph_own own = {.kind = OWN_CONV, .in = {x, weight}, .n_axis = n_axis, .groups = groups};
+    memcpy(own.windows, w, sizeof w);
+    own.all = windows_of(g, x, n_axis, w, 0);
     if (groups > 1) weight = in_groups(g, weight, 0, groups);
-    return convolve(g, windows_of(g, x, n_axis, w, 0), weight, n_axis, groups, out);
+    own.out = convolve(g, own.all, weight, n_axis, groups, out);
+    return BUILD_IS_SMALL ? own.out : graph_own_rule(g, own);
 }
 
 /* ---- transposed convolutions ----------------------------------------------------------------- */
@@ -129,11 +140,11 @@ static graph_value spread_out(graph *g, graph_value x, uint32_t n_axis, const gr
         const uint32_t had = dims[axis].size + more;
         const uint32_t behind = need > had ? (uint32_t)(need - had) : 0;
         if (more || behind) x = graph_pad(g, x, axis, more, behind, 0);
-        if (x) x = graph_unsqueeze(g, x, axis + 1);
-        if (x && step > 1) x = graph_pad(g, x, axis + 1, 0, step - 1, 0);
+        if (x && step > 1)
+            x = graph_pad(g, graph_unsqueeze(g, x, axis + 1), axis + 1, 0, step - 1, 0);
         dims[axis].size = (had + behind) * step;
     }
-    if (x) x = graph_reshape(g, x, n_axis + 2, dims);
+    if (x && rank_of(g, x) > n_axis + 2) x = graph_reshape(g, x, n_axis + 2, dims);
     for (uint32_t i = 0; x && i < n_axis; i++)
         x = graph_narrow(g, x, i + 2, start[i], out[i] + (w[i].size - 1) * w[i].dilation, 1);
     return x;
@@ -182,6 +193,83 @@ graph_value graph_conv_transpose(graph *g, graph_value x, graph_value weight, ui
     axes[1 + grouped] = grouped;
     if (weight) weight = graph_permute(g, weight, n_axis + 2 + grouped, axes);
     return x ? convolve(g, windows_of(g, x, n_axis, w, 0), weight, n_axis, groups, channels) : 0;
+}
+
+/* ---- the way back ---------------------------------------------------------------------------- */
+
+enum { RESULTS_FEW = 1 << 17 /* of a sum that leaves a GPU idle */, PARTS_MAX = 1 << 24 };
+
+/* Towards x: the transpose. Where no two windows share an element it would multiply more zeros than
+ * the view's own rule moves elements, and where a run sizes an axis there is none: false. */
+static bool goes_by_transpose(const graph *g, const graph_own *own, uint32_t *more) {
+    bool shares = false, fixed = true;
+    for (uint32_t i = 0; i < own->n_axis; i++) {
+        const graph_window *w = &own->windows[i];
+        const graph_dim in = dim_of(g, own->in[0], i + 2), out = dim_of(g, own->out, i + 2);
+        fixed &= !in.extent && !out.extent;
+        shares |= w->size > w->stride || w->dilation > 1;
+        more[i] = in.size + w->pad_before + w->pad_after - (out.size - 1) * w->stride -
+                  (w->size - 1) * w->dilation - 1;
+    }
+    return shares && fixed;
+}
+
+/* [n, out, windows..] as [n, (groups,) out, 1, windows.., 1 each..] */
+static graph_value beside_windows(graph *g, const graph_own *own, graph_value d) {
+    const bool grouped = own->groups > 1;
+    if (d && grouped) d = in_groups(g, d, 1, own->groups);
+    if (d) d = graph_unsqueeze(g, d, 2 + grouped);
+    for (uint32_t i = 0; d && i < own->n_axis; i++) d = graph_unsqueeze(g, d, rank_of(g, d));
+    return d;
+}
+
+/* Towards the weight: a sum over batch and windows; where it has few results for so long a one, a
+ * sum for each of the batch. */
+static graph_value towards_weight(graph *g, const graph_own *own, graph_value d) {
+    const bool grouped = own->groups > 1;
+    const graph_tensor weight = *graph_tensor_at(g, own->in[1]);
+    const graph_dim batch = dim_of(g, own->all, 0);
+    graph_value x = own->all;
+    if (x && grouped) x = in_groups(g, x, 1, own->groups);
+    if (x) x = graph_unsqueeze(g, x, 1 + grouped);
+    d = beside_windows(g, own, d);
+    if (!x || !d) return 0;
+    const uint64_t results = graph_element_bound(&weight);
+    const bool apart = !batch.extent && batch.size > 1 && results <= RESULTS_FEW &&
+                       results * batch.size <= PARTS_MAX && results > own->groups * 16u;
+    const uint32_t windows = ((1u << own->n_axis) - 1) << (3 + grouped);
+    graph_value v = graph_sum_products(g, d, x, windows | !apart);
+    if (v && apart) v = graph_reduce(g, OP_SUM, v, 1, 0);
+    return v ? graph_reshape(g, v, weight.rank, weight.dim) : 0;
+}
+
+/* Towards what is in each window. */
+static graph_value towards_windows(graph *g, const graph_own *own, graph_value d) {
+    const bool grouped = own->groups > 1;
+    graph_value weight = own->in[1];
+    if (grouped) weight = in_groups(g, weight, 0, own->groups);
+    weight = beside_elements(g, weight, own->n_axis, grouped);
+    const uint32_t out = 1u << (1 + grouped);
+    d = beside_windows(g, own, d);
+    if (!d || !weight) return 0;
+    const graph_value v = graph_without(g, graph_sum_products(g, d, weight, out), out);
+    const graph_tensor t = *graph_tensor_at(g, own->all);
+    return v && grouped ? graph_reshape(g, v, t.rank, t.dim) : v;
+}
+
+void gradient_conv(gradient *s, const graph_own *own, graph_value d) {
+    graph *g = s->g;
+    uint32_t more[3];
+    const graph_value x = own->in[0], weight = own->in[1];
+    d = graph_as(g, d, graph_tensor_at(g, x)->type);
+    if (gradient_wants(s, weight)) gradient_add(s, weight, towards_weight(g, own, d));
+    if (!gradient_wants(s, x)) return;
+    if (goes_by_transpose(g, own, more)) {
+        gradient_add(
+            s, x, graph_conv_transpose(g, d, weight, own->n_axis, own->windows, more, own->groups));
+        return;
+    }
+    gradient_add(s, own->all, towards_windows(g, own, d));
 }
 
 graph_value graph_im2col(graph *g, graph_value x, uint32_t n_axis, const graph_window *w) {

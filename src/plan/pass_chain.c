@@ -35,6 +35,32 @@ static bool is_fit(const graph_node *node) {
     return graph_op_is_in_trees(node->op) || node->op == OP_WEIGHTED_SUM;
 }
 
+/* A number for each row of `shape`, whose last axes are 1. */
+static bool is_of_rows(const graph_tensor *shape, const graph_tensor *t) {
+    uint32_t i = 0;
+    if (BUILD_IS_SMALL || t->rank != shape->rank) return false;
+    while (i < t->rank && t->dim[i].size == shape->dim[i].size &&
+           t->dim[i].extent == shape->dim[i].extent)
+        i++;
+    for (; i < t->rank; i++)
+        if (t->dim[i].size != 1 || t->dim[i].extent) return false;
+    return true;
+}
+
+/* A reduction of rows, which a tree may go on with. */
+static bool reduces_rows(const graph *g, const graph_node *node) {
+    return !node->dead && graph_op_reduces(node->op) &&
+           is_of_rows(graph_tensor_at(g, node->in[0]), graph_tensor_at(g, node->out[0]));
+}
+
+/* May the node be in a tree over `shape`? */
+static bool belongs(const graph *g, const graph_tensor *shape, const graph_node *node) {
+    const graph_tensor *t = graph_tensor_at(g, node->out[0]);
+    if (reduces_rows(g, node)) return graph_same_shape(shape, graph_tensor_at(g, node->in[0]));
+    return is_fit(node) && (graph_same_shape(shape, t) ||
+                            (graph_op_is_pointwise(node->op) && is_of_rows(shape, t)));
+}
+
 /* One that may be a tree's end. */
 static bool is_end(const graph *g, const graph_node *node) {
     const bool chooses = node->op == OP_TOPK || node->op == OP_ARGMAX;
@@ -51,17 +77,17 @@ static bool add(members *set, uint32_t node) {
     return true;
 }
 
-/* Adds a node with what it is made from, as far as that is fit and not far back. */
-static bool add_with_makers(const graph *g, members *set, uint32_t index, uint32_t first) {
+/* Adds a node with what it is made from, as far as that belongs there and is not far back. */
+static bool add_with_makers(const graph *g, const graph_tensor *shape, members *set, uint32_t index,
+                            uint32_t first) {
     const graph_node *node = &g->nodes.data[index];
     if (!add(set, index)) return false;
     const bool from_memory = node->op == OP_WEIGHTED_SUM || graph_op_is_from_memory(node->op);
     for (uint32_t k = 0; !from_memory && k < node->n_in; k++) {
         const graph_tensor *t = graph_tensor_at(g, node->in[k]);
         if (!node->in[k] || t->base || t->node == UINT32_MAX || t->node < first) continue;
-        const graph_node *maker = &g->nodes.data[t->node];
-        if (is_fit(maker) && graph_same_shape(t, graph_tensor_at(g, node->out[0])) &&
-            !add_with_makers(g, set, t->node, first))
+        if (belongs(g, shape, &g->nodes.data[t->node]) &&
+            !add_with_makers(g, shape, set, t->node, first))
             return false;
     }
     return true;
@@ -229,22 +255,50 @@ static uint32_t growth_begins(const graph *g, uint32_t first) {
     return first + 1;
 }
 
+/* Is the node read by a sum over other axes than those of rows alone, or by pointwise operations
+ * of one? Its tree makes it, and what is read for it is less than would be stored. */
+static bool is_for_columns(const graph *g, const graph_tensor *shape, const graph_node *node) {
+    while (node && is_fit(node) && graph_op_is_pointwise(node->op) &&
+           graph_same_shape(shape, graph_tensor_at(g, node->out[0])))
+        node = graph_reader_of(g, node->out[0]);
+    return node && graph_op_reduces(node->op) && !reduces_rows(g, node);
+}
+
+static bool has_row_reduction(const graph *g, const members *set) {
+    for (uint32_t m = 0; m < set->n; m++)
+        if (reduces_rows(g, &g->nodes.data[set->node[m]])) return true;
+    return false;
+}
+
+/* hope: the set with what could not join it yet, as while a tree makes more results than a node
+ * has, which its rows' sums then take. */
 static void grow(const graph *g, const graph_store *store, const uint8_t *needed, uint32_t first,
                  members *set) {
-    const graph_tensor *shape = graph_tensor_at(g, g->nodes.data[first].out[0]);
+    const graph_node *begin = &g->nodes.data[first];
+    const graph_tensor *shape =
+        graph_tensor_at(g, reduces_rows(g, begin) ? begin->in[0] : begin->out[0]);
     const uint32_t from = growth_begins(g, first);
+    members hope = *set;
     for (uint32_t k = from; k < g->nodes.count && k < from + AHEAD_MAX; k++) {
         const graph_node *node = &g->nodes.data[k];
-        if (needed[k] == IN_SUM || !is_fit(node) ||
-            !graph_same_shape(shape, graph_tensor_at(g, node->out[0])) || !uses_one(g, set, node))
+        if (needed[k] == IN_SUM || !belongs(g, shape, node) || !uses_one(g, &hope, node) ||
+            (has_row_reduction(g, &hope) && is_for_columns(g, shape, node)))
             continue;
-        members more = *set;
-        bool joined = add_with_makers(g, &more, k, first) && can_join(g, store, &more);
+        members all = hope, more = *set;
+        const bool hopes = add_with_makers(g, shape, &all, k, first);
+        if (hopes && has_row_reduction(g, &all)) hope = all;
+        if (hopes && hope.n == all.n && can_join(g, store, &all)) {
+            *set = hope = all;
+            continue;
+        }
+        if (!uses_one(g, set, node)) continue;
+        bool joined = add_with_makers(g, shape, &more, k, first) && can_join(g, store, &more);
         if (!joined) { /* the node alone */
             more = *set;
             joined = add(&more, k) && can_join(g, store, &more);
         }
         if (joined) *set = more;
+        if (joined && !has_row_reduction(g, &hope)) hope = more;
     }
 }
 
@@ -259,6 +313,22 @@ static bool add_end(const graph *g, const graph_store *store, uint32_t first, me
         return true;
     }
     return false;
+}
+
+/* A sum beside the one that a tree ends in, of what it reads or makes, over the same axes. */
+static void add_second_end(const graph *g, const graph_store *store, members *set) {
+    const graph_node *end = &g->nodes.data[set->node[set->n - 1]];
+    const uint32_t last = set->node[set->n - 1];
+    for (uint32_t k = last + 1; k < g->nodes.count && k <= last + AHEAD_MAX; k++) {
+        const graph_node *node = &g->nodes.data[k];
+        members more = *set;
+        if (node->dead || node->op != end->op || node->attr.sum.axes != end->attr.sum.axes ||
+            !(uses_one(g, set, node) || is_used_by(g, set, node->in[0])) || !add(&more, k) ||
+            !can_join(g, store, &more))
+            continue;
+        *set = more;
+        return;
+    }
 }
 
 /* The map that alone reads the one thing that a tree makes, as its next member; 0: none. */
@@ -276,15 +346,19 @@ static uint32_t next_map(const graph *g, const graph_store *store, members *set)
 /* All trees but those that begin with a term. */
 static bool join_trees(graph *g, graph_store *store, const uint8_t *needed) {
     for (uint32_t i = 0; i < g->nodes.count; i++) {
-        if (needed[i] == IN_SUM || !is_fit(&g->nodes.data[i])) continue;
+        const bool reduces = reduces_rows(g, &g->nodes.data[i]);
+        if (needed[i] == IN_SUM || !(is_fit(&g->nodes.data[i]) || reduces)) continue;
         members set = {.node = {i}, .n = 1};
         uint32_t first = i;
         grow(g, store, needed, first, &set);
+        if (reduces && set.n == 1) continue;
         for (uint32_t map; (map = next_map(g, store, &set)) != 0; first = map)
             grow(g, store, needed, map, &set);
         add_terms(g, store, needed, &set);
         add_maps(g, store, graph_tensor_at(g, g->nodes.data[first].out[0]), &set);
         const bool ended = add_end(g, store, first, &set);
+        if (ended && !BUILD_IS_SMALL && g->nodes.data[set.node[set.n - 1]].op == OP_SUM)
+            add_second_end(g, store, &set);
         if (!ended) add_product(g, store, &set);
         if (set.n > 1 &&
             !graph_pass_join(g, set.node, set.n, set.out, set.n_out, FUSED_CHAIN, NULL))

@@ -23,6 +23,7 @@ ir_id tree_map_random(tree_walk *c, tree_spot *s, uint32_t v);
 
 /* ---- of tree.c ------------------------------------------------------------------------------- */
 uint8_t tree_add_value(tree *t, tree_value v);
+uint8_t tree_add_stat(tree *t, tree_stat_kind kind, uint8_t of, float eps);
 uint8_t tree_add_tensor(tree *t, graph_value id, graph_tensor seen, uint32_t ahead);
 uint8_t tree_value_of(tree *t, graph_value id, uint8_t inside);
 /* type: the result's */

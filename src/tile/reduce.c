@@ -26,7 +26,7 @@ enum {
     SHORT = 32,          /* elements of rows that a lane sums alone, */
     MANY_SHORT = 1 << 16 /* where there are so many */
 };
-enum { SCRATCH_PARTS = 0 };
+enum { SCRATCH_PARTS = 0, RESULTS = 2 /* at most: of two sums of the same elements */ };
 
 typedef struct form {
     uint32_t wide, lanes;  /* lanes: of a row */
@@ -135,13 +135,15 @@ static uint32_t power_to(uint32_t n) { /* the largest power of two up to n */
     return p;
 }
 
-/* Neighbours of the input lie across rows, and of short ones also across. */
+/* Neighbours of the inputs lie across rows, and of short ones also across. What varies along rows
+ * and across them is most of what is read. */
 static bool is_across(const tree_walk *c, bool is_short) {
     const uint32_t inner = c->w.n - 1;
     uint32_t across = 0, along = 0;
     for (uint32_t i = c->t.n_out; i < c->t.n_tensor; i++) {
-        across += c->w.stride[i][inner] == 1;
-        along += c->step[i] == 1;
+        const uint32_t each = c->w.stride[i][inner] && c->step[i] ? LOWER_WALK_TENSORS : 1;
+        across += each * (c->w.stride[i][inner] == 1);
+        along += each * (c->step[i] == 1);
     }
     return across > (is_short ? 0 : along);
 }
@@ -216,22 +218,27 @@ static ir_id with_index(reduce *r, ir_id x, ir_id column) {
     return ir_or(b, tile_shl(k, ir_cast(b, IR_U64, x), 32), ir_cast(b, IR_U64, ir_not(b, index)));
 }
 
-static ir_id value_of(reduce *r, tree_spot *s) {
+static ir_id value_of(reduce *r, tree_spot *s, uint32_t which) {
     ir_builder *b = r->walk.k->b;
-    const ir_id x = tree_value_at(&r->walk, s, r->walk.t.chosen);
+    const ir_id x = tree_value_at(&r->walk, s, which ? r->walk.t.chosen_second : r->walk.t.chosen);
     return r->op == OP_ARG_LARGEST ? with_index(r, x, s->column) : ir_cast(b, r->type, x);
 }
 
-/* The sum of elements begin + first, begin + first + step, ... below end, as a vector. */
-static ir_id summed(reduce *r, ir_id from, ir_id end, uint32_t step) {
+static uint32_t results(const reduce *r) {
+    return !BUILD_IS_SMALL && r->walk.t.second ? RESULTS : 1;
+}
+
+/* The sums of elements begin + first, begin + first + step, ... below end, as vectors. */
+static void sum_up(reduce *r, ir_id from, ir_id end, uint32_t step, ir_id all[RESULTS]) {
     ir_builder *b = r->walk.k->b;
     const form *f = &r->f;
-    const uint32_t each = f->across ? 1 : f->wide;
+    const uint32_t each = f->across ? 1 : f->wide, n = results(r);
     const ir_id zero = ir_u32(b, 0);
-    ir_memory sums[AHEAD];
-    for (uint32_t i = 0; i < AHEAD; i++) {
-        sums[i] = ir_register(b, r->type, f->wide);
-        ir_store(b, sums[i], zero, neutral(r, f->wide));
+    ir_memory sums[RESULTS][AHEAD];
+    for (uint32_t i = 0; i < n * AHEAD; i++) {
+        ir_memory *sum = &sums[i / AHEAD][i % AHEAD];
+        *sum = ir_register(b, r->type, f->wide);
+        ir_store(b, *sum, zero, neutral(r, f->wide));
     }
     const ir_id i = ir_loop(b, from, end, ir_u32(b, step * AHEAD));
     tree_spot s[AHEAD];
@@ -245,22 +252,33 @@ static ir_id summed(reduce *r, ir_id from, ir_id end, uint32_t step) {
             if (r->walk.t.values[v].kind == TREE_INPUT && !r->walk.t.values[v].inside)
                 tree_value_at(&r->walk, &s[a], v);
     }
-    for (uint32_t a = 0; a < AHEAD; a++) {
-        ir_id x = value_of(r, &s[a]);
-        if (a) x = ir_select(b, ir_splat(b, inside[a], f->wide), x, neutral(r, f->wide));
-        ir_store(b, sums[a], zero, join(r, ir_load(b, sums[a], zero, f->wide), x));
-    }
+    for (uint32_t a = 0; a < AHEAD; a++)
+        for (uint32_t k = 0; k < n; k++) {
+            ir_id x = value_of(r, &s[a], k);
+            if (a) x = ir_select(b, ir_splat(b, inside[a], f->wide), x, neutral(r, f->wide));
+            ir_store(b, sums[k][a], zero, join(r, ir_load(b, sums[k][a], zero, f->wide), x));
+        }
     ir_end(b);
-    ir_id all = ir_load(b, sums[0], zero, f->wide);
-    for (uint32_t a = 1; a < AHEAD; a++) all = join(r, all, ir_load(b, sums[a], zero, f->wide));
-    return all;
+    for (uint32_t k = 0; k < n; k++) {
+        all[k] = ir_load(b, sums[k][0], zero, f->wide);
+        for (uint32_t a = 1; a < AHEAD; a++)
+            all[k] = join(r, all[k], ir_load(b, sums[k][a], zero, f->wide));
+    }
 }
 
-/* Parts of rows: [vector of rows][part][element of the vector]. */
-static uint64_t parts_bytes(const reduce *r) {
+/* Parts of rows: [result][vector of rows][part][element of the vector]. */
+static uint64_t parts_of_result(const reduce *r) {
     const tree *t = &r->walk.t;
     const uint64_t rows = graph_element_bound(t->shape) / tree_row_length(t);
-    return (rows + r->f.wide) * r->f.n_part * ir_type_bytes(r->type);
+    return (rows + r->f.wide) * r->f.n_part;
+}
+
+static uint64_t parts_bytes(const reduce *r) {
+    return results(r) * parts_of_result(r) * ir_type_bytes(r->type);
+}
+
+static ir_id part_at(const reduce *r, tile_kernel *k, ir_id at, uint32_t result) {
+    return result ? tile_add(k, at, (uint32_t)parts_of_result(r)) : at;
 }
 
 static beryl_status whole_rows(lowering *l, const graph_node *node, reduce *r, const char *name,
@@ -292,18 +310,23 @@ static beryl_status whole_rows(lowering *l, const graph_node *node, reduce *r, c
                 valid = ir_lt(b, outer, c->size[0]);
     /* a row that is none does another one's work, but for the store */
     const ir_id from = ir_add(b, begin, tile_mul(&k, deep, each));
-    ir_id x = summed(r, from, end, f->lanes * each);
-    if (!f->across) x = join_vector(r, x, f->wide);
-    if (f->across) x = join_lanes(r, x, f->wide, local, lanes, f->rows);
-    else if (f->lanes > 1) {
-        /* deep is the number among the row's lanes: rows have memory beside each other */
-        const ir_id turned = ir_add(b, tile_mul(&k, deep, f->rows), place);
-        x = join_lanes(r, x, 1, turned, lanes, f->rows);
+    ir_id x[RESULTS];
+    sum_up(r, from, end, f->lanes * each, x);
+    for (uint32_t i = 0; i < results(r); i++) {
+        if (!f->across) x[i] = join_vector(r, x[i], f->wide);
+        if (f->across) x[i] = join_lanes(r, x[i], f->wide, local, lanes, f->rows);
+        else if (f->lanes > 1) {
+            /* deep is the number among the row's lanes: rows have memory beside each other */
+            const ir_id turned = ir_add(b, tile_mul(&k, deep, f->rows), place);
+            x[i] = join_lanes(r, x[i], 1, turned, lanes, f->rows);
+        }
     }
     ir_if(b, ir_and(b, valid, ir_eq(b, deep, ir_u32(b, 0))));
-    if (f->n_part > 1)
-        ir_store(b, parts, tile_mul(&k, ir_add(b, tile_mul(&k, row, f->n_part), part), width), x);
-    else ir_store(b, c->memory[0], c->row[0], finished(r, x, length, width));
+    for (uint32_t i = 0; i < results(r); i++) {
+        const ir_id at = tile_mul(&k, ir_add(b, tile_mul(&k, row, f->n_part), part), width);
+        if (f->n_part > 1) ir_store(b, parts, part_at(r, &k, at, i), x[i]);
+        else ir_store(b, c->memory[i], c->row[i], finished(r, x[i], length, width));
+    }
     ir_end(b);
     const lower_count one = {1, 0};
     return tile_end_3d(&k, lower_walk_count(l, &c->w), f->rows, one, 1,
@@ -326,7 +349,7 @@ static beryl_status join_parts(lowering *l, const graph_node *node, reduce *r, b
     c->k = &k;
     ir_builder *b = k.b;
     const ir_memory parts = tile_scratch(&k, "parts", SCRATCH_PARTS, 0, r->type, IR_READ);
-    c->t.n_tensor = 1; /* the result */
+    c->t.n_tensor = results(r);
     tree_declare(c);
     ir_id row = tile_group(&k), lane = lanes * rows == 1 ? ir_u32(b, 0) : ir_local(b, 0);
     const ir_id local = lane;
@@ -336,18 +359,26 @@ static beryl_status join_parts(lowering *l, const graph_node *node, reduce *r, b
     }
     const ir_id length = tree_walk_length(c), outer = tree_place(c, row, width, false, c->row),
                 zero = ir_u32(b, 0);
-    const ir_memory sum = ir_register(b, r->type, width);
-    ir_store(b, sum, zero, neutral(r, width));
+    ir_memory sum[RESULTS];
+    for (uint32_t n = 0; n < results(r); n++) {
+        sum[n] = ir_register(b, r->type, width);
+        ir_store(b, sum[n], zero, neutral(r, width));
+    }
     ir_if(b, ir_lt(b, outer, c->size[0]));
     const ir_id i = ir_loop(b, lane, ir_u32(b, f.n_part), ir_u32(b, lanes));
     const ir_id at = tile_mul(&k, ir_add(b, tile_mul(&k, row, f.n_part), i), width);
-    const ir_id mine = ir_load(b, sum, zero, width);
-    ir_store(b, sum, zero, join(r, mine, ir_load(b, parts, at, width)));
+    for (uint32_t n = 0; n < results(r); n++) {
+        const ir_id mine = ir_load(b, sum[n], zero, width);
+        ir_store(b, sum[n], zero, join(r, mine, ir_load(b, parts, part_at(r, &k, at, n), width)));
+    }
     ir_end(b);
     ir_end(b);
-    const ir_id x = join_lanes(r, ir_load(b, sum, zero, width), width, local, lanes * rows, rows);
+    ir_id x[RESULTS];
+    for (uint32_t n = 0; n < results(r); n++)
+        x[n] = join_lanes(r, ir_load(b, sum[n], zero, width), width, local, lanes * rows, rows);
     ir_if(b, ir_and(b, ir_lt(b, outer, c->size[0]), ir_eq(b, lane, zero)));
-    ir_store(b, c->memory[0], c->row[0], finished(r, x, length, width));
+    for (uint32_t n = 0; n < results(r); n++)
+        ir_store(b, c->memory[n], c->row[n], finished(r, x[n], length, width));
     ir_end(b);
     return tile_end(&k, lower_walk_count(l, &c->w), rows, error);
 }

@@ -7,9 +7,10 @@
  * looked for by keys that rise with the numbers: argmax in parts of a row, if nothing else wants
  * the whole row in one place; topk in turns, each of which takes the largest that comes after the
  * one before, of values kept in workgroup memory or made again. */
+#include "base/build.h"
 #include "base/error.h"
 #include "tile/pointwise.h"
-#include "tile/rows.h"
+#include "tile/rows_inside.h"
 
 #include <math.h>
 
@@ -25,13 +26,12 @@ enum {
     BLOCK = 64,             /* vectors that are summed one after another */
     ARRAY_BYTES = 32 << 10, /* that one lane alone holds, in arrays */
     KEPT_BYTES = 8 << 10,   /* that topk keeps */
+    LONG = 8192,            /* elements of a row that one workgroup reads soon enough */
     PARTS_MAX = 1024,       /* of argmax */
     PART_MIN = 2048
 };
 enum { SCRATCH_BEST = 0 };
 enum { NOT_A_NUMBER = 1 /* key in argmax */ };
-
-#define LEAST(type) ((type) == IR_F64 ? -1.7976931348623157e308 : -3.4028234663852886e38)
 
 /* ---- the largest ----------------------------------------------------------------------------- */
 
@@ -52,12 +52,6 @@ tile_parts tile_parts_of(uint32_t d, uint32_t most, uint32_t least) {
     if (size < least) size = least;
     return (tile_parts){size, (d + size - 1) / size};
 }
-
-/* registers [width]; joined: workgroup array */
-typedef struct best {
-    uint32_t width;
-    ir_memory key, index, joined;
-} best;
 
 static best best_begin(tile_kernel *k, uint32_t width) {
     best m = {width, ir_register(k->b, IR_U32, width), ir_register(k->b, IR_U32, width), {0}};
@@ -99,17 +93,6 @@ static void best_join(tile_kernel *k, const best *m, ir_id *key, ir_id *index) {
 
 /* ---- how rows are done ----------------------------------------------------------------------- */
 
-typedef struct form {
-    uint32_t wide;   /* elements of a vector */
-    uint32_t lanes;  /* of a row */
-    uint32_t rows;   /* of a workgroup */
-    uint32_t chunks; /* vectors that a lane holds in registers; 0: walks are loops */
-    /* loops of one lane, which holds values in arrays; else they are computed again */
-    bool arrays;
-    bool across; /* a vector has an element of each of `wide` rows, in loops of one lane */
-    uint32_t subgroup;
-} form;
-
 static uint32_t power_from(uint32_t n) { /* the least power of two from n on */
     uint32_t p = 1;
     while (p < n) p *= 2;
@@ -146,9 +129,9 @@ static uint32_t subgroup_of(const device_caps *caps, const form *f) {
 static bool in_columns(const device_caps *caps, const tree *t) {
     const uint32_t d = tree_row_length(t),
                    units = caps->compute_units ? caps->compute_units : UNITS_UNKNOWN;
-    const uint64_t rows = graph_element_bound(t->shape) / d;
+    const uint64_t n = graph_element_bound(t->shape) / d;
     return t->axes.last && t->axes.n_row == 1 && !t->n_stat &&
-           t->shape->stride[t->shape->rank - 1] != 1 && (is_serial(caps) || rows >= 4 * units) &&
+           t->shape->stride[t->shape->rank - 1] != 1 && (is_serial(caps) || n >= 4 * units) &&
            !(caps->loop_max && d > caps->loop_max / 4);
 }
 
@@ -163,10 +146,10 @@ static form columns_form(lowering *l, tree_walk *c) {
     wide = tree_widest(c, wide, c->w.size[last].factor, true, last);
     wide = tile_choose(l, "vector", wide, 1, wide);
     c->w.size[last].factor /= wide;
-    const uint32_t rows = most < COLUMN_LANES ? most : COLUMN_LANES;
+    const uint32_t beside = most < COLUMN_LANES ? most : COLUMN_LANES;
     return (form){.wide = wide,
                   .lanes = 1,
-                  .rows = tile_serial(l) ? 1 : tile_choose(l, "columns", rows, 16, most),
+                  .rows = tile_serial(l) ? 1 : tile_choose(l, "columns", beside, 16, most),
                   .across = true};
 }
 
@@ -225,27 +208,6 @@ static form chosen_form(lowering *l, const tree *t, uint32_t wide) {
 
 /* ---- walks ----------------------------------------------------------------------------------- */
 
-typedef enum search_kind { SEARCH_NONE, SEARCH_PARTS, SEARCH_ROW, SEARCH_TURNS } search_kind;
-
-typedef struct search { /* for the largest */
-    search_kind kind;
-    tile_parts parts;
-    uint32_t nan, scratch;
-    bool keeps; /* turns: of what was kept */
-} search;
-
-typedef struct rows {
-    tree_walk walk;
-    form f;
-    ir_id lane;          /* its number among those of its row */
-    ir_id length, count; /* of this run's rows; the same as a number */
-    search s;
-    best best;
-    ir_memory kept;
-    /* of a walk in loops, of each scan: the sum of this block's steps, and of the blocks before */
-    ir_memory carry[TREE_VALUES], blocks[TREE_VALUES];
-} rows;
-
 static bool chosen_now(const rows *r) {
     return (r->s.kind == SEARCH_PARTS || r->s.kind == SEARCH_ROW || r->s.keeps) &&
            r->walk.t.values[r->walk.t.chosen].level == r->walk.level;
@@ -265,64 +227,7 @@ static void take_chosen(rows *r, tree_spot *s) {
                   indices_of(r, s->column));
 }
 
-static ir_id neutral(rows *r, tree_stat_kind kind, uint32_t width) {
-    return ir_number(r->walk.k->b, r->walk.t.real, width,
-                     kind == TREE_LARGEST ? LEAST(r->walk.t.real) : 0);
-}
-
-static ir_id gather(rows *r, tree_stat_kind kind, ir_id sum, ir_id x) {
-    ir_builder *b = r->walk.k->b;
-    if (kind == TREE_LARGEST) return ir_max(b, sum, x);
-    return kind == TREE_RMS_OVER ? ir_fma(b, x, x, sum) : ir_add(b, sum, x);
-}
-
-/* x of the row's lanes, joined, in all of them. Each call has memory of its own, so no two meet. */
-static ir_id join_lanes(rows *r, ir_op op, ir_id x) {
-    ir_builder *b = r->walk.k->b;
-    const form *f = &r->f;
-    if (f->lanes == 1) return x;
-    const ir_id local = ir_local(b, 0);
-    if (!f->subgroup) {
-        const ir_memory at = ir_workgroup(b, r->walk.t.real, f->lanes * f->rows);
-        ir_store(b, at, local, x);
-        for (uint32_t half = f->lanes / 2; half > 0; half /= 2) {
-            ir_barrier(b);
-            ir_if(b, ir_lt(b, r->lane, ir_u32(b, half)));
-            ir_store(b, at, local,
-                     ir_binary(b, op, ir_load(b, at, local, 1),
-                               ir_load(b, at, tile_add(r->walk.k, local, half), 1)));
-            ir_end(b);
-        }
-        ir_barrier(b);
-        return ir_load(b, at, ir_sub(b, local, r->lane), 1);
-    }
-    x = op == IR_MAX ? ir_subgroup_max(b, x) : ir_subgroup_add(b, x);
-    if (f->lanes == f->subgroup) return x;
-    const uint32_t n = f->lanes / f->subgroup, wide = n < 4 ? n : 4;
-    const ir_memory at = ir_workgroup(b, r->walk.t.real, n * f->rows);
-    ir_if(b, ir_eq(b, ir_subgroup_lane(b), ir_u32(b, 0)));
-    ir_store(b, at, tile_div(r->walk.k, local, f->subgroup), x);
-    ir_end(b);
-    ir_barrier(b);
-    const ir_id first = tile_div(r->walk.k, ir_sub(b, local, r->lane), f->subgroup);
-    ir_id all = ir_load(b, at, first, wide);
-    for (uint32_t i = wide; i < n; i += wide)
-        all = ir_binary(b, op, all, ir_load(b, at, tile_add(r->walk.k, first, i), wide));
-    return op == IR_MAX ? tile_max_vector(r->walk.k, all) : tile_sum_vector(r->walk.k, all);
-}
-
 /* ---- scans ----------------------------------------------------------------------------------- */
-
-/* What lane ^ step has of x. Each call has memory of its own. */
-static ir_id swapped(rows *r, ir_id x, uint32_t step) {
-    ir_builder *b = r->walk.k->b;
-    if (step < r->f.subgroup) return ir_subgroup_shuffle_xor(b, x, step);
-    const ir_memory at = ir_workgroup(b, r->walk.t.real, r->f.lanes * r->f.rows);
-    const ir_id local = ir_local(b, 0);
-    ir_store(b, at, local, x);
-    ir_barrier(b);
-    return ir_load(b, at, ir_xor(b, local, ir_u32(b, step)), 1);
-}
 
 /* What joins scan v, and what changes nothing. */
 static ir_id scanned(const rows *r, uint32_t v, ir_id x, ir_id y) {
@@ -341,7 +246,7 @@ static ir_id scan_lanes(rows *r, uint32_t v, ir_id x, ir_id *all) {
     ir_id before = zero;
     *all = x;
     for (uint32_t step = 1; step < r->f.lanes; step *= 2) {
-        const ir_id other = swapped(r, *all, step),
+        const ir_id other = rows_swapped(r, *all, step),
                     upper = ir_ne(b, tile_and(r->walk.k, r->lane, step), ir_u32(b, 0));
         before = scanned(r, v, before, ir_select(b, upper, other, zero));
         *all = scanned(r, v, *all, other);
@@ -425,21 +330,6 @@ static void end_block(rows *r) {
 
 /* ---- stats ----------------------------------------------------------------------------------- */
 
-static void finish_stat(rows *r, tree_stat *s, ir_id vector) {
-    ir_builder *b = r->walk.k->b;
-    const bool largest = s->kind == TREE_LARGEST;
-    const ir_id one =
-        largest ? tile_max_vector(r->walk.k, vector) : tile_sum_vector(r->walk.k, vector);
-    const ir_id all = join_lanes(r, largest ? IR_MAX : IR_ADD, one);
-    s->result = s->kind == TREE_MEAN ? ir_div(b, all, r->count) : all;
-    if (s->kind == TREE_SUM_OVER) s->result = ir_div(b, ir_number(b, r->walk.t.real, 1, 1), all);
-    if (s->kind != TREE_RMS_OVER) return;
-    const ir_id eps = ir_number(b, r->walk.t.real, 1, (double)s->eps),
-                squares = tree_variance(&r->walk, s, ir_div(b, all, r->count)),
-                mean = ir_add(b, squares, eps);
-    s->result = ir_div(b, ir_number(b, r->walk.t.real, 1, 1), ir_sqrt(b, mean));
-}
-
 /* Everything of a lane in registers. valid: this row is one (where a workgroup does several),
  * IR_NO_ID: it is. */
 static void in_registers(rows *r, uint32_t d, ir_id valid) {
@@ -472,19 +362,19 @@ static void in_registers(rows *r, uint32_t d, ir_id valid) {
         for (uint32_t n = 0; n < r->walk.t.n_stat; n++) {
             tree_stat *st = &r->walk.t.stats[n];
             if (st->level != r->walk.level) continue;
-            ir_id sum = neutral(r, st->kind, f->wide);
+            ir_id sum = rows_neutral(r, st->kind, f->wide);
             for (uint32_t i = 0; i < f->chunks; i++) {
                 ir_id x = tree_value_at(&r->walk, &s[i], st->of);
                 if (i + 1 == f->chunks && inside != IR_NO_ID)
                     x = ir_select(b, ir_splat(b, inside, f->wide), x,
-                                  neutral(r, st->kind, f->wide));
-                sum = gather(r, st->kind, sum, x);
+                                  rows_neutral(r, st->kind, f->wide));
+                sum = rows_gather(r, st->kind, sum, x);
             }
-            finish_stat(r, st, sum);
+            rows_finish_stat(r, st, sum);
         }
         for (uint32_t i = 0; i < f->chunks; i++) {
             for (uint32_t n = 0; n < r->walk.t.n_out; n++)
-                if (r->walk.t.values[r->walk.t.out[n]].level == r->walk.level)
+                if (tree_stores_at(&r->walk.t, n, r->walk.level))
                     tree_value_at(&r->walk, &s[i], r->walk.t.out[n]);
             if (chosen_now(r)) tree_value_at(&r->walk, &s[i], r->walk.t.chosen);
             const bool last = i + 1 == f->chunks && inside != IR_NO_ID;
@@ -502,7 +392,7 @@ static void begin_sums(rows *r, const ir_memory *cells) {
     for (uint32_t n = 0; n < r->walk.t.n_stat; n++)
         if (r->walk.t.stats[n].level == r->walk.level)
             ir_store(r->walk.k->b, cells[n], ir_u32(r->walk.k->b, 0),
-                     neutral(r, r->walk.t.stats[n].kind, r->f.wide));
+                     rows_neutral(r, r->walk.t.stats[n].kind, r->f.wide));
 }
 
 /* The row again for each level. */
@@ -549,9 +439,10 @@ static void in_loops(rows *r, uint32_t d, ir_id begin, ir_id end) {
             if (st->level != r->walk.level) continue;
             ir_id x = tree_value_at(&r->walk, &s, st->of);
             if (together)
-                x = ir_select(b, ir_splat(b, inside, f->wide), x, neutral(r, st->kind, f->wide));
+                x = ir_select(b, ir_splat(b, inside, f->wide), x,
+                              rows_neutral(r, st->kind, f->wide));
             ir_store(b, cells[n], zero,
-                     gather(r, st->kind, ir_load(b, cells[n], zero, f->wide), x));
+                     rows_gather(r, st->kind, ir_load(b, cells[n], zero, f->wide), x));
         }
         if (together) ir_if(b, inside);
         tree_store(&r->walk, &s, r->walk.level);
@@ -564,15 +455,29 @@ static void in_loops(rows *r, uint32_t d, ir_id begin, ir_id end) {
             if (r->walk.t.stats[n].level != r->walk.level) continue;
             const ir_id sum = ir_load(b, all[n], zero, f->wide),
                         more = ir_load(b, cells[n], zero, f->wide);
-            ir_store(b, all[n], zero,
-                     r->walk.t.stats[n].kind == TREE_LARGEST ? ir_max(b, sum, more)
-                                                             : ir_add(b, sum, more));
+            ir_store(b, all[n], zero, rows_join(r, r->walk.t.stats[n].kind, sum, more));
         }
         if (in_blocks) ir_end(b);
         for (uint32_t n = 0; n < r->walk.t.n_stat; n++)
             if (r->walk.t.stats[n].level == r->walk.level)
-                finish_stat(r, &r->walk.t.stats[n], ir_load(b, all[n], zero, f->wide));
+                rows_finish_stat(r, &r->walk.t.stats[n], ir_load(b, all[n], zero, f->wide));
     }
+}
+
+/* Results that are a number for the whole row. */
+static void store_numbers(rows *r, ir_id valid) {
+    ir_builder *b = r->walk.k->b;
+    tree_spot s;
+    if (BUILD_IS_SMALL || !tree_has_numbers(&r->walk.t)) return;
+    ir_id may = valid;
+    if (r->f.lanes > 1) {
+        const ir_id first = ir_eq(b, r->lane, ir_u32(b, 0));
+        may = may == IR_NO_ID ? first : ir_and(b, first, may);
+    }
+    if (may != IR_NO_ID) ir_if(b, may);
+    tree_spot_at(&r->walk, &s, 1, ir_u32(b, 0));
+    tree_store_numbers(&r->walk, &s);
+    if (may != IR_NO_ID) ir_end(b);
 }
 
 /* ---- what becomes of the largest ------------------------------------------------------------- */
@@ -711,6 +616,7 @@ static beryl_status rows_kernel(lowering *l, const graph_node *node, const tree 
     if (s->kind) best_clear(&k, &r->best);
     if (f->chunks) in_registers(r, d, all_valid ? valid : IR_NO_ID);
     else if (s->kind != SEARCH_TURNS || s->keeps) in_loops(r, d, begin, end);
+    store_numbers(r, all_valid ? valid : IR_NO_ID);
     if (s->kind == SEARCH_TURNS) store_turns(r, out, indices, row);
     else if (s->kind)
         store_best(&k, &r->best, out, s->kind == SEARCH_PARTS ? group : row,
@@ -766,11 +672,20 @@ beryl_status tile_tree_rows(lowering *l, const graph_node *node, const tree *t, 
                                                         : status;
 }
 
+/* Would a workgroup a row keep the device as busy as reductions in parts do? */
+static bool are_enough(const device_caps *caps, const tree *t) {
+    const uint32_t d = tree_row_length(t),
+                   units = caps->compute_units ? caps->compute_units : UNITS_UNKNOWN;
+    if (caps->loop_max && (uint64_t)d * t->n_level > caps->loop_max / 2) return false;
+    return d <= LONG || graph_element_bound(t->shape) / d >= units;
+}
+
 bool tile_tree_rows_fit(const device_caps *caps, const tree *t) {
     if (t->shape->rank == 0) return false;
     const uint32_t d = tree_row_length(t);
     if (t->choice && t->choice->op == OP_TOPK && !can_keep(t, d)) return false;
     if (!t->n_stat && !t->n_scan) return true;
+    if (t->has_inner && !are_enough(caps, t)) return false;
     const form f = form_of(caps, t, is_serial(caps) || d % 4 || tree_row_varies(t) ? 1 : 4);
     if (f.chunks || f.arrays) return true;
     for (uint32_t i = 0; i < t->n_value; i++) /* would be computed once a walk */

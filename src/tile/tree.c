@@ -3,6 +3,7 @@
 #include "base/build.h"
 #include "tile/maps.h"
 #include "tile/pointwise.h"
+#include "tile/tree_inner.h"
 #include "tile/tree_low.h"
 
 #include <assert.h>
@@ -12,13 +13,13 @@
 
 uint8_t tree_add_value(tree *t, tree_value v) {
     if (t->n_value == TREE_VALUES) return 0;
-    if (v.kind != TREE_INPUT && v.level >= t->n_level) t->n_level = v.level + 1u;
+    if (v.kind != TREE_INPUT && !v.row && v.level >= t->n_level) t->n_level = v.level + 1u;
     if (!v.type) v.type = t->real;
     t->values[t->n_value] = v;
     return (uint8_t)t->n_value++;
 }
 
-static uint8_t add_stat(tree *t, tree_stat_kind kind, uint8_t of, float eps) {
+uint8_t tree_add_stat(tree *t, tree_stat_kind kind, uint8_t of, float eps) {
     if (t->n_stat == TREE_STATS) return 0;
     t->stats[t->n_stat] =
         (tree_stat){.kind = kind, .of = of, .level = t->values[of].level, .eps = eps};
@@ -104,6 +105,12 @@ static uint8_t with_stat(tree *t, tree_value_kind kind, uint8_t of, uint8_t s) {
         t, (tree_value){.kind = kind, .in = {of, 0}, .stat = s, .level = t->stats[s].level + 1u});
 }
 
+/* A row of one element is as good as one. */
+static bool is_number(const tree *t, const graph_tensor *x) {
+    const bool is = !BUILD_IS_SMALL && t->has_inner && tree_inner_is_number(t, x);
+    return is && !graph_same_shape(x, graph_tensor_at(t->g, t->like));
+}
+
 uint8_t tree_add_node(tree *t, base_op op, const graph_node *node, ir_type type,
                       const uint8_t in[3]) {
     tree_value v = {.kind = TREE_NODE,
@@ -112,6 +119,7 @@ uint8_t tree_add_node(tree *t, base_op op, const graph_node *node, ir_type type,
                     .type = type,
                     .n_in = base_ops[op].n_in_max,
                     .inside = t->values[in[0]].inside,
+                    .row = is_number(t, graph_tensor_at(t->g, node->out[0])),
                     .in = {in[0], in[1], in[2]}};
     for (uint32_t i = 0; i < v.n_in; i++)
         if (t->values[in[i]].level > v.level) v.level = t->values[in[i]].level;
@@ -143,7 +151,7 @@ static bool find_axes(tree *t, const graph_region *r) {
         if (!graph_op_is_over_rows(op) && !graph_op_is_over_axes(op) && !graph_op_reduces(op))
             continue;
         const bool wide = graph_tensor_at(t->g, r->node[i]->in[0])->type == TYPE_F64;
-        const ir_type real = wide && !graph_op_reduces(op) ? IR_F64 : IR_F32;
+        const ir_type real = wide && (!graph_op_reduces(op) || t->has_inner) ? IR_F64 : IR_F32;
         if (axes.last == 1u << (t->rank - 1)) axes = (tree_axes){0};
         if (known && (memcmp(&axes, &t->axes, sizeof axes) != 0 || real != t->real)) return false;
         t->real = real;
@@ -169,8 +177,9 @@ static uint8_t with_weights(tree *t, const graph_node *node, uint8_t x) {
 /* Less the mean, over the deviation. The first mean is rounded: what is left is normalised again,
  * by its own mean, in the same walk as its squares. */
 static uint8_t normalised(tree *t, uint8_t x, float eps) {
-    x = with_stat(t, TREE_LESS, x, add_stat(t, TREE_MEAN, x, 0));
-    const uint8_t rest = add_stat(t, TREE_MEAN, x, 0), over = add_stat(t, TREE_RMS_OVER, x, eps);
+    x = with_stat(t, TREE_LESS, x, tree_add_stat(t, TREE_MEAN, x, 0));
+    const uint8_t rest = tree_add_stat(t, TREE_MEAN, x, 0),
+                  over = tree_add_stat(t, TREE_RMS_OVER, x, eps);
     t->stats[over].less = rest + 1;
     return with_stat(t, TREE_TIMES, with_stat(t, TREE_LESS, x, rest), over);
 }
@@ -180,7 +189,8 @@ static void read_node(tree *t, const graph_region *r, const graph_node *node,
                       const uint8_t inside[3]) {
     const bool moved =
         !graph_same_shape(graph_tensor_at(t->g, node->out[0]), graph_tensor_at(t->g, t->like));
-    if (moved && !inside[2] && (graph_op_is_mapped(node->op) || graph_op_is_pointwise(node->op)))
+    if (moved && !inside[2] && !t->has_inner &&
+        (graph_op_is_mapped(node->op) || graph_op_is_pointwise(node->op)))
         return; /* another map reads it */
     if (graph_op_is_mapped(node->op)) {
         t->values[tree_read_map(t, r, node)].id = node->out[0];
@@ -193,6 +203,10 @@ static void read_node(tree *t, const graph_region *r, const graph_node *node,
     const uint8_t x = tree_value_of(t, node->in[0], inside[0]);
     uint8_t made;
     switch ((int)node->op) {
+    case OP_SUM:
+    case OP_MEAN:
+    case OP_AMAX:
+    case OP_AMIN: made = BUILD_IS_SMALL ? x : tree_inner_read(t, node, x); break;
     case OP_WEIGHTED_SUM:
         made = tree_value_of(t, node->in[1], inside[1]);
         made = tree_add_value(
@@ -200,7 +214,8 @@ static void read_node(tree *t, const graph_region *r, const graph_node *node,
         t->n_sum++;
         break;
     case OP_RMS_NORM:
-        made = with_stat(t, TREE_TIMES, x, add_stat(t, TREE_RMS_OVER, x, node->attr.rms_norm.eps));
+        made = with_stat(t, TREE_TIMES, x,
+                         tree_add_stat(t, TREE_RMS_OVER, x, node->attr.rms_norm.eps));
         made = with_weights(t, node, made);
         break;
     case OP_LAYER_NORM:
@@ -210,8 +225,8 @@ static void read_node(tree *t, const graph_region *r, const graph_node *node,
         made = with_weights(t, node, normalised(t, x, node->attr.group_norm.eps));
         break;
     case OP_SOFTMAX:
-        made = with_stat(t, TREE_EXP_LESS, x, add_stat(t, TREE_LARGEST, x, 0));
-        made = with_stat(t, TREE_TIMES, made, add_stat(t, TREE_SUM_OVER, made, 0));
+        made = with_stat(t, TREE_EXP_LESS, x, tree_add_stat(t, TREE_LARGEST, x, 0));
+        made = with_stat(t, TREE_TIMES, made, tree_add_stat(t, TREE_SUM_OVER, made, 0));
         break;
     case OP_CUMSUM:
     case OP_CUMPROD:
@@ -242,12 +257,14 @@ static bool is_placed(const tree_value *v) {
 
 static bool is_leaf(const tree_value *v) {
     return v->kind == TREE_INPUT || v->kind == TREE_GIVEN || v->kind == TREE_WEIGHTED ||
-           v->kind == TREE_WITHIN || (BUILD_HAS_ADAPTERS && v->kind == TREE_LOW) || is_placed(v);
+           v->kind == TREE_WITHIN || v->kind == TREE_STAT ||
+           (BUILD_HAS_ADAPTERS && v->kind == TREE_LOW) || is_placed(v);
 }
 
 /* In which walk each value is computed, and for which it is asked for last. */
 static void ask(tree *t, uint32_t v, uint8_t level) {
     tree_value *x = &t->values[v];
+    if (x->row) return;
     if (x->last < level) x->last = level;
     if (x->first <= level) return;
     x->first = level;
@@ -268,6 +285,7 @@ static void ask_all(tree *t) {
         for (uint32_t i = 0; i < t->n_out && !tree_reduces(t); i++)
             if (t->values[t->out[i]].level == level) ask(t, t->out[i], level);
         if (t->choice && t->values[t->chosen].level == level) ask(t, t->chosen, level);
+        if (t->second) ask(t, t->chosen_second, level);
         if (t->has_root && t->values[t->root].level == level) ask(t, t->root, level);
     }
 }
@@ -327,6 +345,22 @@ static bool holds_numbers(const tree *t) {
     return true;
 }
 
+/* Is a value asked of memory that the region itself makes, and in another shape? */
+static bool reads_made(const tree *t, const graph_region *r) {
+    for (uint32_t i = 0; i < t->n_value; i++)
+        for (uint32_t m = 0; t->values[i].kind == TREE_INPUT && m < r->n; m++)
+            if (t->values[i].id && makes(r->node[m], t->values[i].id)) return true;
+    return false;
+}
+
+/* May the sum be made beside the choice, in one walk over their inputs? */
+static bool is_alike(const tree *t, const graph_node *node) {
+    const graph_tensor *x = graph_tensor_at(t->g, node->in[0]),
+                       *like = graph_tensor_at(t->g, t->choice->in[0]);
+    return !t->second && t->choice->op == OP_SUM && node->op == OP_SUM &&
+           graph_same_shape(x, like) && x->type == like->type;
+}
+
 bool tree_read(tree *t, const graph *g, const graph_region *r, graph_value root) {
     uint8_t inside[GRAPH_REGION_NODES];
     graph_value asked[GRAPH_OUT_MAX + 1];
@@ -335,24 +369,27 @@ bool tree_read(tree *t, const graph *g, const graph_region *r, graph_value root)
     asked[r->n_out] = root;
     *t = (tree){.g = g, .real = IR_F32, .n_level = 1, .has_root = root != 0};
     if (!find_insides(nodes, r->n, asked, r->n_out + t->has_root, inside)) return false;
+    tree_inner_find(t, r);
     for (uint32_t i = 0; i < r->n; i++) {
         const base_op op = nodes[i]->op;
-        if (op == OP_ARGMAX || op == OP_TOPK || graph_op_reduces(op)) {
-            if (t->choice) return false;
-            t->choice = nodes[i];
+        if (op == OP_ARGMAX || op == OP_TOPK || (graph_op_reduces(op) && !t->has_inner)) {
+            if (t->choice && !is_alike(t, nodes[i])) return false;
+            *(t->choice ? &t->second : &t->choice) = nodes[i];
         }
         if (!is_product(nodes[i]) || is_low(nodes[i], root)) continue;
         if (t->n_product == TREE_PRODUCTS) return false;
         t->product[t->n_product++] = nodes[i];
     }
-    t->shape = graph_tensor_at(g, t->choice ? t->choice->in[0] : asked[0]);
+    if (!t->has_inner) t->like = t->choice ? t->choice->in[0] : asked[0];
+    t->shape = graph_tensor_at(g, t->like);
     t->rank = t->shape->rank;
-    t->like = t->choice ? t->choice->in[0] : asked[0];
     if (!find_axes(t, r)) return false;
+    if (!BUILD_IS_SMALL && t->has_inner && !tree_inner_fits(t, r)) return false;
     for (uint32_t i = 0; i < r->n_out; i++) {
         if (!tree_reduces(t) && makes(t->choice, r->out[i])) continue;
         if (!tree_reduces(t) &&
-            !graph_same_shape(graph_tensor_at(g, r->out[i]), graph_tensor_at(g, t->like)))
+            !graph_same_shape(graph_tensor_at(g, r->out[i]), graph_tensor_at(g, t->like)) &&
+            !is_number(t, graph_tensor_at(g, r->out[i])))
             return false; /* a map's that another one reads */
         add_input(t, r->out[i], 0, false);
         t->n_out++;
@@ -361,18 +398,20 @@ bool tree_read(tree *t, const graph *g, const graph_region *r, graph_value root)
         tree_add_value(
             t, (tree_value){.kind = TREE_GIVEN, .type = IR_F32, .id = t->product[i]->out[0]});
     for (uint32_t i = 0; i < r->n; i++)
-        if (nodes[i] != t->choice && (!is_product(nodes[i]) || is_low(nodes[i], root)))
+        if (nodes[i] != t->choice && nodes[i] != t->second &&
+            (!is_product(nodes[i]) || is_low(nodes[i], root)))
             read_node(t, r, nodes[i],
                       (uint8_t[]){inside_of_input(nodes[i], i, 0, inside[i]),
                                   inside_of_input(nodes[i], i, 1, inside[i]), inside[i]});
     if (t->choice) t->chosen = tree_value_of(t, t->choice->in[0], 0);
+    if (t->second) t->chosen_second = tree_value_of(t, t->second->in[0], 0);
     if (root) t->root = tree_value_of(t, root, 0);
     for (uint32_t i = 0; i < t->n_out && !tree_reduces(t); i++)
         t->out[i] = tree_value_of(t, t->tensors[i], 0);
     if (t->n_value == TREE_VALUES || t->n_stat == TREE_STATS || t->n_tensor > LOWER_WALK_TENSORS ||
-        t->n_sum > TREE_SUMS || t->unfit)
+        t->n_sum > TREE_SUMS || t->unfit || reads_made(t, r))
         return false;
-    if (tree_reduces(t)) {
+    if (tree_reduces(t) || t->has_inner) {
         t->whole = tree_seen_as(&t->axes, *t->shape, t->rank, false);
         t->shape = &t->whole;
     } else if (t->axes.n_row) {
@@ -381,7 +420,9 @@ bool tree_read(tree *t, const graph *g, const graph_region *r, graph_value root)
     ask_all(t);
     if (!holds_numbers(t)) return false;
     if (tree_reduces(t))
-        return t->n_out == 1 && !t->n_stat && !t->n_scan && !t->n_product && !t->n_sum;
+        return t->n_out == 1u + (t->second != NULL) && t->tensors[0] == t->choice->out[0] &&
+               (!t->second || t->tensors[1] == t->second->out[0]) && !t->n_stat && !t->n_scan &&
+               !t->n_product && !t->n_sum;
     return !(t->axes.n_row || t->n_scan) || !(t->has_root || t->choice || t->n_product || t->n_sum);
 }
 
@@ -668,6 +709,12 @@ void tree_value_set(tree_walk *c, tree_spot *s, uint32_t v, ir_id made) {
     s->made[v] = made;
 }
 
+/* Value v as vectors are there, or where a number of the whole row asks, one of them. */
+static ir_id operand(tree_walk *c, tree_spot *s, uint32_t v, bool row) {
+    const ir_id made = tree_value_at(c, s, v);
+    return row ? ir_extract(c->k->b, made, 0) : ir_splat(c->k->b, made, s->wide);
+}
+
 ir_id tree_value_at(tree_walk *c, tree_spot *s, uint32_t v) {
     ir_builder *b = c->k->b;
     const tree_value *x = &c->t.values[v];
@@ -675,11 +722,13 @@ ir_id tree_value_at(tree_walk *c, tree_spot *s, uint32_t v) {
     ir_id made;
     if (x->kind == TREE_INPUT) {
         made = loaded(c, s, x->in[0]);
+    } else if (x->kind == TREE_STAT) {
+        made = c->t.stats[x->stat].result;
     } else if (c->arrays && x->first < c->level) {
         made = ir_load(b, x->array, s->column, s->wide);
     } else {
         assert(x->kind != TREE_SCAN);
-        const ir_id in = is_leaf(x) ? IR_NO_ID : tree_value_at(c, s, x->in[0]);
+        const ir_id in = is_leaf(x) ? IR_NO_ID : operand(c, s, x->in[0], x->row);
         if (x->kind == TREE_WEIGHTED) {
             made = weighted_sum(c, s, v);
         } else if (x->kind == TREE_WITHIN || x->kind == TREE_KEPT || is_placed(x)) {
@@ -690,7 +739,7 @@ ir_id tree_value_at(tree_walk *c, tree_spot *s, uint32_t v) {
             made = tree_map_random(c, s, v);
         } else if (x->kind == TREE_NODE) {
             ir_id all[3] = {in};
-            for (uint32_t i = 1; i < x->n_in; i++) all[i] = tree_value_at(c, s, x->in[i]);
+            for (uint32_t i = 1; i < x->n_in; i++) all[i] = operand(c, s, x->in[i], x->row);
             made = tile_pointwise(c->k, x->op, &x->node->attr, all);
         } else {
             const ir_id with = ir_splat(b, c->t.stats[x->stat].result, s->wide);
@@ -700,32 +749,6 @@ ir_id tree_value_at(tree_walk *c, tree_spot *s, uint32_t v) {
         tree_value_set(c, s, v, made);
     }
     return s->made[v] = made;
-}
-
-ir_id tree_variance(tree_walk *c, const tree_stat *s, ir_id squares) {
-    if (!s->less) return squares;
-    const ir_id mean = c->t.stats[s->less - 1].result;
-    return ir_max(c->k->b, ir_sub(c->k->b, squares, ir_mul(c->k->b, mean, mean)),
-                  ir_number(c->k->b, c->t.real, 1, 0));
-}
-
-/* As memory has it. What was rounded to that type is not rounded again. */
-static ir_id element_of(ir_builder *b, const graph_tensor *t, ir_id x) {
-    const ir_type to = tile_element(t->type);
-    if (BUILD_HAS_C_TEXTS && t->narrow) return tile_half(b, x);
-    const ir_instruction *i = ir_at(b, x),
-                         *from = i && i->op == IR_CAST ? ir_at(b, i->in[0]) : NULL;
-    return from && from->type == to && i->type == IR_F32 ? i->in[0] : ir_cast(b, to, x);
-}
-
-void tree_store(tree_walk *c, tree_spot *s, uint32_t level) {
-    /* what is stored may be where another result is read from */
-    for (uint32_t i = 0; BUILD_HAS_TRAINING && c->shared && i < c->t.n_out; i++)
-        tree_value_at(c, s, c->t.out[i]);
-    for (uint32_t i = 0; i < c->t.n_out; i++)
-        if (c->t.values[c->t.out[i]].level == level)
-            ir_store(c->k->b, c->memory[i], s->at[i],
-                     element_of(c->k->b, &c->t.seen[i], tree_value_at(c, s, c->t.out[i])));
 }
 
 void tree_walk_rows(tree_walk *c) {

@@ -43,6 +43,7 @@ typedef enum tree_value_kind {
     TREE_RESIZED,  /* elements of the input x, at places that the index in `guard` says */
     TREE_PLACE,    /* the index in `guard` */
     TREE_RANDOM,   /* of keys and the index in `guard` */
+    TREE_STAT,     /* the stat itself */
     TREE_LOW /* row in[1] times row `column` of a matrix of `low` columns, which begins at in[0] */
 } tree_value_kind;
 
@@ -60,6 +61,7 @@ typedef struct tree_value {
     float fill;
     uint8_t low;
     bool channels; /* INPUT: a number for each index of axis 1 */
+    bool row;      /* STAT, NODE: a number for the whole row; no walk holds it */
     uint8_t in[3]; /* values; INPUT: the tensor */
     uint8_t stat, level;
     uint8_t first, last; /* walks: that computes it, that asks for it last; none inside sums */
@@ -70,13 +72,17 @@ typedef enum tree_stat_kind {
     TREE_LARGEST,
     TREE_MEAN,
     TREE_SUM_OVER /* 1 / sum */,
-    TREE_RMS_OVER /* 1 / sqrt(mean of squares + eps), or of the variance */
+    TREE_RMS_OVER /* 1 / sqrt(mean of squares + eps), or of the variance */,
+    TREE_SUM,
+    TREE_AMAX, /* NaN where one is, unlike LARGEST */
+    TREE_AMIN
 } tree_stat_kind;
 
 typedef struct tree_stat {
     tree_stat_kind kind;
-    uint8_t of, level; /* of: a value */
-    uint8_t less;      /* RMS_OVER: without the mean that is stat less - 1; 0: with it */
+    uint8_t of, level;   /* of: a value */
+    uint8_t less;        /* RMS_OVER: without the mean that is stat less - 1; 0: with it */
+    uint32_t correction; /* MEAN: over so many fewer */
     float eps;
     ir_id result;
 } tree_stat;
@@ -105,7 +111,9 @@ typedef struct tree {
     /* topk or argmax of `chosen`, or what reduces it (tile/reduce.h): then the one result, which
      * no value makes; NULL: none */
     const graph_node *choice;
-    graph_tensor whole; /* of a reduction: its input, as it is seen */
+    const graph_node
+        *second;        /* another reduction like `choice`, of the same elements; NULL: none */
+    graph_tensor whole; /* of reductions: their input, as it is seen */
     /* linear or linear_id at its start, whose results are given: the first values */
     const graph_node *product[TREE_PRODUCTS];
     graph_value tensors[LOWER_WALK_TENSORS]; /* results [n_out] first; 0: indices (maps.h) */
@@ -116,11 +124,12 @@ typedef struct tree {
     graph_dim counts[TREE_COUNTS];
     uint32_t n_count;
     bool unfit;                         /* a map that this tree cannot have */
+    bool has_inner;                     /* reductions of the region are stats */
     uint32_t ahead[LOWER_WALK_TENSORS]; /* inside a sum: from one turn to the next */
     uint32_t n_tensor, n_out, n_value, n_stat, n_scan, n_level, n_sum, n_product, n_random;
     tree_value values[TREE_VALUES];
     tree_stat stats[TREE_STATS];
-    uint8_t out[GRAPH_OUT_MAX], chosen; /* values */
+    uint8_t out[GRAPH_OUT_MAX], chosen, chosen_second; /* values */
     uint8_t root; /* a value that the kernel asks for itself, where has_root */
     bool has_root;
 } tree;
@@ -208,8 +217,11 @@ ir_id tree_value_at(tree_walk *c, tree_spot *s, uint32_t v);
 ir_id tree_variance(tree_walk *c, const tree_stat *s, ir_id squares);
 /* What a scan is there: who walks the row says it before anything asks. */
 void tree_value_set(tree_walk *c, tree_spot *s, uint32_t v, ir_id made);
-/* Stores the results of a level. */
+/* Stores the results of a level, but for numbers of whole rows, and these; which those are. */
 void tree_store(tree_walk *c, tree_spot *s, uint32_t level);
+void tree_store_numbers(tree_walk *c, tree_spot *s);
+bool tree_stores_at(const tree *t, uint32_t out, uint32_t level);
+bool tree_has_numbers(const tree *t);
 
 /* The end of products: can it be one, with nothing but pointwise operations on all that they make?
  * Its bindings, the kernel's second tree; and the results at a column of a vector, of which the
