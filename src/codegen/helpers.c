@@ -77,7 +77,7 @@ static const codegen_helper helpers[] = {
     /* of values that are halves already; what packing makes of infinity is anybody's guess */
     {"f16_of_f32", WGSL,
      "fn f16_of_f32(x: f32) -> u32 {\n"
-     "    return select(pack2x16float(vec2<f32>(x, 0.0)), ((bitcast<u32>(x) >> 16u) & 0x8000u) | 0x7c00u, (bitcast<u32>(x) & 0x7fffffffu) == 0x7f800000u);\n"
+     "    return select(pack2x16float(vec2<f32>(x, 0.0)) & 0xffffu, ((bitcast<u32>(x) >> 16u) & 0x8000u) | 0x7c00u, (bitcast<u32>(x) & 0x7fffffffu) == 0x7f800000u);\n"
      "}\n"},
     {"f32_of_f16", WGSL, "fn f32_of_f16(x: u32) -> f32 {\n    return unpack2x16float(x).x;\n}\n"},
     {"round_f16", WGSL, "fn round_f16(x: f32) -> f32 {\n    return f32_of_f16(f16_by_bits(x));\n}\n"},
