@@ -658,6 +658,38 @@ static void check_explained(test *t) {
     CHECK_INT(t, beryl_graph_explain(NULL, NULL, collect, NULL, NULL), BERYL_MISUSE);
 }
 
+/* y = norm(conv(a)), or that + conv(a), which somebody else reads then. */
+static bytes norm_model(bool read_twice) {
+    static const struct {
+        const char *name, *numbers;
+    } known[] = {{"w", "f32[2,1,1,1]:1,2"}, {"b", "f32[2]:1,1"}, {"s", "f32[2]:2,1"},
+                 {"h", "f32[2]:2,0"},       {"m", "f32[2]:1,0"}, {"v", "f32[2]:3,0"}};
+    bytes graph = {.n = 0}, m;
+    m = node_message("Conv", "awb", "c", ""), field_bytes(&graph, 1, &m);
+    m = node_message("BatchNormalization", "cshmv", read_twice ? "z" : "y", "epsilon=1f");
+    field_bytes(&graph, 1, &m);
+    if (read_twice) m = node_message("Add", "zc", "y", ""), field_bytes(&graph, 1, &m);
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++)
+        m = number(known[i].name, known[i].numbers), field_bytes(&graph, 5, &m);
+    m = info_message("a", 1, 4, (uint32_t[]){1, 1, 1, 2}), field_bytes(&graph, 11, &m);
+    m = info_message("y", 1, 4, (uint32_t[]){1, 2, 1, 2}), field_bytes(&graph, 12, &m);
+    return model_message(&graph, 17);
+}
+
+static void check_norms(test *t) {
+    for (int twice = 0; twice < 2; twice++) {
+        const bytes model = norm_model(twice);
+        char text[2000] = "";
+        beryl_graph *g = NULL;
+        check_on_one_two(t, &model, NULL, twice ? "f32[1,2,1,2]:5,7,6,10" : "f32[1,2,1,2]:3,4,3,5");
+        CHECK_INT(t, open_model("reference", NULL, &model, NULL, &g, NULL), BERYL_OK);
+        const beryl_explain_options how = {.size = sizeof how, .stage = BERYL_STAGE_GRAPH};
+        CHECK_INT(t, beryl_graph_explain(g, &how, collect, text, NULL), BERYL_OK);
+        CHECK_INT(t, strstr(text, "rsqrt") != NULL, twice);
+        beryl_graph_close(g);
+    }
+}
+
 /* Of an input whose shape the file leaves open: what is said by name, or by place. */
 static void check_extents(test *t) {
     bytes graph = {.n = 0}, m;
@@ -702,6 +734,7 @@ static void test_rest(test *t) {
         const bytes m = row_model(&open);
         check_on_one_two(t, &m, &how, "f32[2,1]:1,2");
     }
+    if (test_case(t, "onnx/batch-norm-goes-into-its-convolution")) check_norms(t);
     if (test_case(t, "onnx/explained-then-run")) check_explained(t);
     if (test_case(t, "onnx/open-dimensions-by-name")) check_extents(t);
     if (test_case(t, "onnx/described")) {

@@ -11,7 +11,8 @@ enum { ONNX_IN_MAX = 64, ONNX_OUT_MAX = 32 };
 typedef struct onnx_value {
     graph_value v;
     const onnx_array *array;
-    bool given; /* known because the caller gave an input's numbers: it stays in the graph */
+    bool given;  /* known because the caller gave an input's numbers: it stays in the graph */
+    bool normed; /* of a convolution: the batch norm that reads it is done (joined.c) */
 } onnx_value;
 
 typedef struct onnx_import_state onnx_import_state;
@@ -57,6 +58,12 @@ bool onnx_wholes_of(onnx_call *c, size_t k, onnx_wholes *to);
 bool onnx_reals_of(onnx_call *c, size_t k, double *to, size_t most, size_t *n);
 /* The numbers of an input that is known now, loaded; NULL: refused. */
 const onnx_array *onnx_known(onnx_call *c, size_t k);
+/* The call of the one node that reads the first result; false: there are several, or it is one of a
+ * body or a function, or the result is the model's. */
+bool onnx_only_reader(const onnx_call *c, onnx_call *reader);
+/* Which node of the graph reads a name: its index, or UINT32_MAX: several do, or the caller, or a
+ * body; all that a body reads is so. false: no memory. */
+bool onnx_readers_add(base_map *readers, const onnx_graph *from, bool body);
 
 /* ---- attributes */
 const onnx_attribute *onnx_attribute_find(const onnx_call *c, const char *name);
@@ -73,6 +80,7 @@ uint32_t onnx_axis(onnx_call *c, int64_t axis, uint32_t rank);
 void onnx_give(onnx_call *c, size_t k, graph_value v);
 /* A known result; its memory is in the arena. */
 onnx_array *onnx_array_make(onnx_call *c, base_type type, uint32_t rank, const uint32_t *dim);
+bool onnx_has_room(const onnx_call *c, uint64_t bytes); /* for results of that size */
 void onnx_give_array(onnx_call *c, size_t k, const onnx_array *array);
 graph_value onnx_number(onnx_call *c, double number, base_type type); /* [] */
 graph_value onnx_as(onnx_call *c, graph_value v, base_type type);

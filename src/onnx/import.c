@@ -36,6 +36,7 @@ struct onnx_import_state {
     scope *scope;
     uint32_t depth;
     base_vec(onnx_value) values;
+    base_map readers;      /* of the model's graph: joined.c */
     uint64_t n_node, made; /* bytes of arrays */
 };
 
@@ -127,13 +128,18 @@ onnx_array *onnx_array_make(onnx_call *c, base_type type, uint32_t rank, const u
         *a = (onnx_array){.type = type, .rank = rank};
         for (uint32_t i = 0; i < rank; i++) a->dim[i] = dim[i];
         const uint64_t n = onnx_array_count(a), size = n * base_type_block_bytes(type);
-        if (size > ARRAYS_MAX || (c->s->made += size) > ARRAYS_MAX)
+        if (!onnx_has_room(c, size))
             return onnx_refuse(c, "constants of more than 256 MiB are computed"), NULL;
+        c->s->made += size;
         a->data = base_arena_take(c->arena, (size_t)(n ? n : 1), base_type_block_bytes(type));
     }
     if (a && a->data) return a;
     graph_refuse(c->g, BERYL_NO_MEMORY, "out of host memory");
     return NULL;
+}
+
+bool onnx_has_room(const onnx_call *c, uint64_t bytes) {
+    return bytes <= ARRAYS_MAX && c->s->made + bytes <= ARRAYS_MAX;
 }
 
 /* A tensor of the file; numbers that lie there as they are stay there. NULL: refused. */
@@ -203,7 +209,7 @@ static graph_value fold_input(folding *f, const onnx_array *a) {
     const graph_value v = graph_input(f->g, "", a->type, a->rank, d);
     onnx_value *at = v ? base_vec_add(f->heap, &f->in) : NULL;
     if (!at) return v ? graph_refuse(f->g, BERYL_NO_MEMORY, "out of host memory") : 0;
-    *at = (onnx_value){v, a, false};
+    *at = (onnx_value){.v = v, .array = a};
     return v;
 }
 
@@ -524,16 +530,37 @@ static void run_operator(onnx_call *c, const onnx_operator *op) {
         }
 }
 
+static onnx_call call_of(onnx_import_state *s, const onnx_node *node) {
+    return (onnx_call){.s = s,
+                       .g = s->g,
+                       .arena = s->arena,
+                       .node = node,
+                       .opset = opset_of(s, node->domain),
+                       .n_in = node->n_in,
+                       .n_out = node->n_out};
+}
+
+bool onnx_only_reader(const onnx_call *c, onnx_call *reader) {
+    onnx_import_state *s = c->s;
+    uint32_t index, at;
+    if (is_folding(c) || s->depth > 1 || !c->node->n_out ||
+        !base_map_find(&s->readers, c->node->out[0], &index) || index == UINT32_MAX)
+        return false;
+    const onnx_node *node = &s->model->graph->nodes[index];
+    *reader = call_of(s, node);
+    if (function_find(s, node) || node->n_in > ONNX_IN_MAX) return false;
+    for (size_t k = 0; k < node->n_in; k++)
+        if ((at = name_find(s, node->in[k])) != UINT32_MAX) reader->in[k] = s->values.data[at];
+    return true;
+}
+
 static void run_node(onnx_import_state *s, const onnx_node *node) {
     onnx_call *c = base_heap_take(s->g->heap, sizeof *c);
     if (!c) {
         graph_refuse(s->g, BERYL_NO_MEMORY, "out of host memory");
         return;
     }
-    *c = (onnx_call){.s = s, .g = s->g, .arena = s->arena, .node = node};
-    c->opset = opset_of(s, node->domain);
-    c->n_in = node->n_in;
-    c->n_out = node->n_out;
+    *c = call_of(s, node);
     const onnx_function *function = function_find(s, node);
     const onnx_operator *op = function ? NULL : onnx_operator_find(node->domain, node->op);
     if (s->n_node++ > NODES_MAX) onnx_refuse(c, "more than %d nodes", NODES_MAX);
@@ -719,6 +746,10 @@ static void run_model(onnx_import_state *s, onnx_ports *ports) {
         graph_refuse(s->g, BERYL_NO_MEMORY, "out of host memory");
         return;
     }
+    if (!onnx_readers_add(&s->readers, from, false)) {
+        graph_refuse(s->g, BERYL_NO_MEMORY, "out of host memory");
+        return;
+    }
     if (!add_tensors(s, from)) return;
     for (size_t i = 0; i < from->n_in; i++) {
         /* older files list constants among the inputs */
@@ -735,9 +766,11 @@ void onnx_build(graph *g, base_arena *arena, const onnx_model *model, const onnx
     onnx_import_state s = {.g = g, .arena = arena, .model = model, .options = options};
     scope outer;
     *ports = (onnx_ports){0};
+    base_map_init(&s.readers, g->heap);
     if (g->error.code == BERYL_OK && scope_open(&s, &outer, false)) {
         run_model(&s, ports);
         scope_close(&s, NULL);
     }
+    base_map_fini(&s.readers);
     base_vec_fini(g->heap, &s.values);
 }

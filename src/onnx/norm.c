@@ -85,6 +85,10 @@ void onnx_group_norm(onnx_call *c) {
 void onnx_batch_norm(onnx_call *c) {
     graph *g = c->g;
     graph_value in[5];
+    if (c->in[0].normed) {
+        onnx_give(c, 0, c->in[0].v);
+        return;
+    }
     for (size_t k = 0; k < 5; k++)
         if (!(in[k] = onnx_in(c, k))) return;
     const float eps = onnx_real(c, "epsilon", 1e-5f), old = onnx_real(c, "momentum", 0.9f);

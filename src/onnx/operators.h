@@ -79,4 +79,11 @@ bool onnx_windows(onnx_call *c, const graph_tensor *x, uint32_t n, const uint32_
                   graph_window *to, bool *partial);
 graph_value onnx_channel(onnx_call *c, graph_value v, uint32_t rank); /* [c] as [1, c, 1, ..] */
 
+/* A batch norm as x * scale + shift, [n] each. false: not all of its numbers are known, or
+ * refused. */
+bool onnx_norm_scales(onnx_call *norm, uint32_t n, onnx_array **scale, onnx_array **shift);
+/* Takes the batch norm that alone reads a convolution into the convolution's weights and bias;
+ * false: there is none, or it must stay. */
+bool onnx_join_norm(onnx_call *conv);
+
 #endif

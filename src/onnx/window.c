@@ -81,11 +81,13 @@ void onnx_conv(onnx_call *c) {
     graph_value x, w;
     uint32_t sizes[3], n;
     graph_window windows[3];
+    const bool normed = onnx_join_norm(c);
     if (!with_kernel(c, &x, &w, sizes, &n)) return;
     const graph_tensor t = *onnx_tensor_of(c, x);
     const uint32_t groups = groups_of(c);
     if (c->g->error.code == BERYL_OK && onnx_windows(c, &t, n, sizes, windows, NULL))
         give_biased(c, graph_conv(c->g, x, w, n, windows, groups), n + 2);
+    c->out[0].normed = normed;
 }
 
 void onnx_conv_transpose(onnx_call *c) {

@@ -36,6 +36,8 @@ typedef struct axes {
     bool unfit; /* more than one size of a run */
 } axes;
 
+#define NO_AXES ((axes){.count = {1, 0}, .bound = 1})
+
 typedef struct contraction {
     tile_kernel k;
     const graph_node *node;
@@ -61,9 +63,8 @@ static ir_type sum_type(base_type type) {
     }
 }
 
-static void add_axis(const lowering *l, axes *to, const lower_walk *w, uint32_t i) {
-    const lower_count size = w->size[i];
-    for (uint32_t t = 0; t < TENSORS; t++) to->stride[t][to->n] = w->stride[t][i];
+static void add_axis(const lowering *l, axes *to, lower_count size, const uint32_t *stride) {
+    for (uint32_t t = 0; t < TENSORS; t++) to->stride[t][to->n] = stride[t];
     to->size[to->n++] = size;
     to->unfit |= size.extent && to->count.extent;
     to->count.factor *= size.factor;
@@ -90,13 +91,14 @@ static void sort_axes(const lowering *l, contraction *c) {
             left = w.stride[B][i] ? CLASS_OUTER : CLASS_INNER;
             right = w.stride[B][i] ? CLASS_INNER : CLASS_OUTER;
         }
-    for (uint32_t i = 0; i < CLASSES; i++) c->of[i] = (axes){.count = {1, 0}, .bound = 1};
+    for (uint32_t i = 0; i < CLASSES; i++) c->of[i] = NO_AXES;
     for (uint32_t i = 0; i < w.n; i++) {
         const class_kind kind = !w.stride[OUT][i]                  ? CLASS_DEPTH
                                 : w.stride[A][i] && w.stride[B][i] ? CLASS_BATCH
                                 : w.stride[B][i]                   ? right
                                                                    : left;
-        add_axis(l, &c->of[kind], &w, i);
+        add_axis(l, &c->of[kind], w.size[i],
+                 (uint32_t[]){w.stride[A][i], w.stride[B][i], w.stride[OUT][i]});
     }
 }
 
@@ -211,6 +213,22 @@ static bool lies_along(const contraction *c, class_kind kind, const graph_tensor
     return true;
 }
 
+/* Pictures of a batch whose pixels alone lie along the class: each becomes a product of its own. */
+static bool part_batch(contraction *c, const lowering *l, class_kind kind,
+                       const graph_tensor *const *tensors) {
+    contraction apart = *c;
+    axes *rest = &apart.of[kind], *batch = &apart.of[CLASS_BATCH];
+    const axes *of = &c->of[kind];
+    if (of->n < 2 || batch->n) return false;
+    *rest = NO_AXES;
+    for (uint32_t i = 0; i < of->n; i++)
+        add_axis(l, i ? rest : batch, of->size[i],
+                 (uint32_t[]){of->stride[A][i], of->stride[B][i], of->stride[OUT][i]});
+    if (rest->unfit || !lies_along(&apart, kind, tensors)) return false;
+    *c = apart;
+    return true;
+}
+
 /* Chooses what is packed: the smaller factor. */
 static void choose_packed(contraction *c, const lowering *l, const graph_tensor *const *tensors) {
     const uint64_t outer = c->of[CLASS_OUTER].bound, inner = c->of[CLASS_INNER].bound,
@@ -218,7 +236,8 @@ static void choose_packed(contraction *c, const lowering *l, const graph_tensor 
     if (!tile_is_host(l) || c->type != IR_F32 || outer < SIDE_MIN || inner < SIDE_MIN ||
         depth < VECTOR || outer * inner * depth < PACK_FROM ||
         (depth >= DEPTH_MIN && lies_along(c, CLASS_DEPTH, tensors)) ||
-        lies_along(c, CLASS_INNER, tensors) || lies_along(c, CLASS_OUTER, tensors))
+        lies_along(c, CLASS_INNER, tensors) || lies_along(c, CLASS_OUTER, tensors) ||
+        part_batch(c, l, CLASS_OUTER, tensors) || part_batch(c, l, CLASS_INNER, tensors))
         return;
     const class_kind along = inner <= outer ? CLASS_INNER : CLASS_OUTER;
     const uint64_t width = ((along == CLASS_INNER ? inner : outer) + VECTOR - 1) / VECTOR * VECTOR;

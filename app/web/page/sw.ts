@@ -27,8 +27,8 @@ self.addEventListener("activate", (event) => {
 });
 
 self.addEventListener("fetch", (event) => {
-    const { request } = event;
-    if (request.method !== "GET" || request.headers.has("range") || new URL(request.url).origin !== self.location.origin) return;
+    const { request } = event, { origin, pathname } = new URL(request.url);
+    if (request.method !== "GET" || request.headers.has("range") || origin !== self.location.origin || pathname.endsWith("/gpt.html")) return;
     event.respondWith(
         caches
             .open(NAME)

@@ -1,5 +1,5 @@
 /**
- * vite.config.ts - builds the page into dist-page: one page, one worker, one service worker that knows every file.
+ * vite.config.ts - builds the page into dist-page: the chat with its worker, one service worker that knows every file of it, and the page on which a GPT learns.
  */
 import { createHash } from "node:crypto";
 import { readdirSync } from "node:fs";
@@ -8,8 +8,8 @@ import { defineConfig, type Plugin } from "vite";
 
 const here = fileURLToPath(new URL(".", import.meta.url));
 
-/** What is fetched when it is asked for, not before, and not kept: the model and the full module. */
-const isLater = (name: string): boolean => /\.gguf$|\/beryl-full-.*\.wasm$/.test(name);
+/** What is fetched when it is asked for, not before, and not kept: the model, the full module, the page on which a GPT learns. */
+const isLater = (name: string): boolean => /\.gguf$|\/beryl-full-.*\.wasm$|(^|\/)gpt/.test(name);
 
 /** Puts the list of files and its hash into the service worker. The model is the package's to keep. */
 function kept(): Plugin {
@@ -37,8 +37,8 @@ function early(): Plugin {
         name: "early-module",
         transformIndexHtml: {
             order: "post",
-            handler: (_html, { bundle = {} }) =>
-                Object.keys(bundle)
+            handler: (_html, { path, bundle = {} }) =>
+                Object.keys(path === "/index.html" ? bundle : {})
                     .filter((name) => name.endsWith(".wasm") && !isLater(name))
                     .map((name) => ({ tag: "link", attrs: { rel: "preload", href: `./${name}`, as: "fetch", type: "application/wasm", crossorigin: true }, injectTo: "head" as const })),
         },
@@ -51,7 +51,7 @@ export default defineConfig({
     plugins: [early(), kept()],
     worker: { format: "es" },
     // The package as its users have it: built.
-    resolve: { alias: { "beryl-gpu": fileURLToPath(new URL("../dist/index.js", import.meta.url)) } },
+    resolve: { alias: Object.fromEntries([["beryl-gpu/graph", "graph.js"], ["beryl-gpu", "index.js"]].map(([name, file]) => [name!, fileURLToPath(new URL(`../dist/${file}`, import.meta.url))])) },
     build: {
         outDir: fileURLToPath(new URL("../dist-page", import.meta.url)),
         emptyOutDir: true,
@@ -59,7 +59,7 @@ export default defineConfig({
         assetsInlineLimit: 0,
         modulePreload: { polyfill: false },
         rollupOptions: {
-            input: { index: `${here}index.html`, sw: `${here}sw.ts` },
+            input: { index: `${here}index.html`, gpt: `${here}gpt.html`, sw: `${here}sw.ts` },
             output: { entryFileNames: (chunk) => (chunk.name === "sw" ? "sw.js" : "assets/[name]-[hash].js") },
         },
     },

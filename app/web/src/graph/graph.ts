@@ -218,7 +218,7 @@ export class Graph {
             if (!this.#word(FRAME.outSize)) return ports;
             const { name, value, type, dims } = JSON.parse(this.#text()) as { name: string; value: number; type: number; dims: [number, number][] };
             if (value) into.set(name, new Value(this, value));
-            ports.push({ name, type: TYPES[type]!, dims: dims.map(([size]) => size) });
+            ports.push({ name, type: TYPES[type]!, dims: dims.map(([size]) => size), live: value !== 0 });
         }
     }
 
@@ -484,6 +484,11 @@ for (const name of Object.keys(OPS) as (keyof typeof OPS)[]) {
         value: own ? function (this: Value, ...args: unknown[]) { return this.graph.build(name, [this, ...args]); }
             : function (this: Graph, ...args: unknown[]) { return this.build(name, args); },
     });
+}
+
+/** @internal No element of that type. */
+export function noNumbers(type: Type): Numbers {
+    return new (ARRAYS[type] ?? Uint8Array)(new ArrayBuffer(0));
 }
 
 const boundOf = (dim: number | Dim): number => typeof dim === "number" ? dim : dim.size;

@@ -6,10 +6,17 @@
  */
 import { BerylError } from "../error.js";
 import { hasDisk, readDisk } from "../source/disk.js";
-import { Graph, type GraphOptions, type Numbers, type Type } from "./graph.js";
+import { Graph, noNumbers, type GraphOptions, type Numbers, type Type } from "./graph.js";
 
 /** An input or output of a model. */
-export interface Port { name: string; type: Type; dims: number[] }
+export interface Port {
+    name: string;
+    type: Type;
+    dims: number[];
+    /** Of an input: whether runs read it. They do not if nothing depends on it, or if its numbers were among the constants.
+     *  Of an output: whether it has elements. */
+    live: boolean;
+}
 
 /** How a model is read. All is optional. */
 export interface OnnxOptions extends GraphOptions {
@@ -34,8 +41,10 @@ export class OnnxModel {
     }
 
     /** A run: all inputs by name, 64-bit integers as BigInt64Array or, where they fit, Int32Array. Gives the outputs by name. */
-    run(inputs: Readonly<Record<string, ArrayBufferView>> = {}): Promise<Record<string, Numbers>> {
-        return this.graph.run(inputs);
+    async run(inputs: Readonly<Record<string, ArrayBufferView>> = {}): Promise<Record<string, Numbers>> {
+        const unread = new Set(this.inputs.filter(({ live }) => !live).map(({ name }) => name)), empty = this.outputs.filter(({ live }) => !live);
+        const found = empty.length < this.outputs.length ? await this.graph.run(Object.fromEntries(Object.entries(inputs).filter(([name]) => !unread.has(name)))) : {};
+        return { ...found, ...Object.fromEntries(empty.map(({ name, type }) => [name, noNumbers(type)])) };
     }
 
     close(): void {
@@ -66,7 +75,7 @@ export async function loadOnnx(source: string | URL | Blob | BufferSource, optio
         const bytes = await bytesOf(source);
         graph = await Graph.open(rest);
         const { inputs, outputs } = graph.readOnnx(bytes, shapes, constants);
-        await graph.compile();
+        if (outputs.some(({ live }) => live)) await graph.compile();
         return new OnnxModel(graph, inputs, outputs);
     } catch (thrown) {
         graph?.close();
