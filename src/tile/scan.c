@@ -86,7 +86,7 @@ static void scan_lanes(scan *s, ir_id *x, uint32_t n, ir_id *all) {
     ir_barrier(b);
 }
 
-/* A lane's elements of the tile at a column, at[EACH] on; of what is behind the end, the neutral. */
+/* A lane's elements of the tile at a column, from at[i] on; behind the end: the neutral. */
 static void load_tile(scan *s, ir_id column, ir_id *at, ir_id x[EACH][WIDE]) {
     tile_kernel *k = &s->k;
     ir_builder *b = k->b;

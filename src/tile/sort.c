@@ -6,7 +6,8 @@
  * workgroup memory and, a dispatch for each time that they become twice as long, until a row is
  * one. A search along a diagonal finds what a tile of a result takes of either run, and again what
  * a lane takes of it. The last dispatch takes the elements themselves by their places. Processors
- * have one lane: it sorts blocks by the network alone, and merges from buffers. */
+ * have one lane: it sorts blocks by the network alone, and merges from buffers. Long rows of keys
+ * of 32 bits are sorted digit by digit instead (tile/order.h). */
 #include "base/error.h"
 #include "tile/sort.h"
 
@@ -490,7 +491,7 @@ static beryl_status sort_digits(lowering *l, sort *s, bool *fits, beryl_error *e
 
 beryl_status sort_rows(lowering *l, sort *s, beryl_error *error) {
     choose(l, s);
-    if (s->bits && s->d > (tile_serial(l) ? DIGITS_MIN_SERIAL : DIGITS_MIN)) {
+    if (!BUILD_IS_SMALL && s->bits && s->d > (tile_serial(l) ? DIGITS_MIN_SERIAL : DIGITS_MIN)) {
         bool fits;
         const beryl_status status = sort_digits(l, s, &fits, error);
         if (fits) return status;
@@ -509,7 +510,7 @@ beryl_status sort_rows(lowering *l, sort *s, beryl_error *error) {
 /* Where the bits are in which keys of a type differ. */
 static void bits_of(sort *s) {
     const base_type type = s->x->type;
-    if (BUILD_IS_SMALL || s->key == IR_U64) return;
+    if (s->key == IR_U64) return;
     s->bits = base_type_block_bytes(type) * 8;
     if (type == TYPE_BF16) s->shift = 16;
     if (type == TYPE_F16) s->shift = 13, s->bits = 19; /* as F32 */
@@ -538,5 +539,6 @@ beryl_status tile_sort(lowering *l, const graph_node *node, beryl_error *error) 
     s.row_bound = s.d ? s.bound / s.d : 0;
     s.rows = rows_of(x, s.row_bound);
     bits_of(&s);
-    return sort_selects(l, &s) ? sort_select(l, &s, error) : sort_rows(l, &s, error);
+    return !BUILD_IS_SMALL && sort_selects(l, &s) ? sort_select(l, &s, error)
+                                                  : sort_rows(l, &s, error);
 }

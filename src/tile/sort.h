@@ -16,7 +16,6 @@ typedef struct sort {
     const graph_tensor *x;
     ir_type key;           /* U32 or U64 */
     uint32_t shift, bits;  /* U32: in which keys differ */
-    bool by_digits;        /* tile/order.h sorts */
     bool listed;           /* what was selected, not x */
     uint32_t d, block;     /* of a row; of what the network sorts: a power of two */
     uint32_t kept;         /* of a row: its first */
