@@ -419,9 +419,10 @@ static void bound_topk(work *w) {
 }
 
 static void bound_sort(work *w) {
-    const uint32_t n = row_of(&w->in[0]), all = w->out[0].ref.t->dim[1].size;
+    const uint32_t n = row_of(&w->in[0]), all = w->out[0].ref.t->dim[1].size,
+                   kept = row_of(&w->out[0]);
     for (uint32_t r = 0; r < w->in[0].ref.dim[0]; r++)
-        sure_order(&w->in[0], row_at(&w->in[0], r), n, n, w->out[0].bound + r * all,
+        sure_order(&w->in[0], row_at(&w->in[0], r), n, kept, w->out[0].bound + r * all,
                    w->out[1].bound + r * all);
 }
 

@@ -104,9 +104,9 @@
     X(TOPK, topk, "reduction", 1, 1, (x), "l", 2, U, (k), (64),                                    \
       OWN, 0, CLOSE_ROUNDED,                                                                       \
       "the k largest of the last axis, falling, and their indices; ties: lower index")             \
-    X(SORT, sort, "reduction", 1, 1, (x), "n", 2, U, (order), (0),                                 \
+    X(SORT, sort, "reduction", 1, 1, (x), "n", 2, UU, (order, k), (0, 0),                           \
       OWN, 0, CLOSE_EQUAL,                                                                         \
-      "the last axis rising (1: falling; 2: with NaN as -inf), and its indices; ties keep order")  \
+      "the last axis rising (1: falling; 2: with NaN as -inf), its first k (0: all), and indices; ties keep order") \
     X(WEIGHTED_SUM, weighted_sum, "reduction", 2, 2, (x, weights), "xx", 1, NONE, (), (0),         \
       USUAL, 0, CLOSE_SUMMED, "sum over axis 1 of x[n, u, d] times g[n, u]")                       \
     X(LINEAR, linear, "linear", 2, 2, (x, w), "xm", 1, NONE, (), (0),                              \

@@ -3,10 +3,9 @@
 #include "graph/build.h"
 
 enum {
-    /* what one workgroup a row finds in turns, sooner than it would be sorted */
+    /* what one workgroup a row finds in turns, sooner than it would be selected */
     TURNS_MAX = 256,
-    TURNS_LENGTH = 1 << 16,
-    FEW = 16 /* of rows of any length */
+    TURNS_READ = 1 << 21 /* elements of a row, in all turns */
 };
 
 /* The axis last, or back at its place. */
@@ -26,17 +25,22 @@ static bool has_axis(graph *g, graph_value x, uint32_t axis, const char *what) {
                                                   axis, graph_tensor_at(g, x)->rank));
 }
 
-graph_value graph_sort(graph *g, graph_value x, uint32_t axis, uint32_t order,
-                       graph_value *indices) {
-    *indices = 0;
-    if (!has_axis(g, x, axis, "sort")) return 0;
+/* The first k, 0: all. */
+static graph_value sorted(graph *g, graph_value x, uint32_t axis, uint32_t order, uint32_t k,
+                          graph_value *indices) {
     x = moved(g, x, axis, false);
     if (!x) return 0;
-    const graph_value values = graph_op(g, OP_SORT, &x, (graph_attrs){.sort = {order}});
+    const graph_value values = graph_op(g, OP_SORT, &x, (graph_attrs){.sort = {order, k}});
     if (!values) return 0;
     *indices = g->nodes.data[graph_tensor_at(g, values)->node].out[1];
     *indices = moved(g, *indices, axis, true);
     return *indices ? moved(g, values, axis, true) : 0;
+}
+
+graph_value graph_sort(graph *g, graph_value x, uint32_t axis, uint32_t order,
+                       graph_value *indices) {
+    *indices = 0;
+    return has_axis(g, x, axis, "sort") ? sorted(g, x, axis, order, 0, indices) : 0;
 }
 
 graph_value graph_arg(graph *g, graph_value x, uint32_t axis, bool largest) {
@@ -59,11 +63,8 @@ graph_value graph_topk_along(graph *g, graph_value x, uint32_t k, uint32_t axis,
     const graph_tensor *t = graph_tensor_at(g, x);
     const graph_dim d = t->dim[axis];
     if (t->type == TYPE_F32 && t->rank == 2 && axis == 1 &&
-        (d.extent || (k <= TURNS_MAX && (d.size <= TURNS_LENGTH || k <= FEW))))
+        (d.extent || (k <= TURNS_MAX && (uint64_t)k * d.size <= TURNS_READ)))
         return graph_topk(g, x, k, indices);
     if (!k || k > d.size) return graph_refuse(g, BERYL_MISUSE, "topk of %u", k);
-    const graph_value values = graph_sort(g, x, axis, GRAPH_SORT_LARGEST, indices);
-    if (!values) return 0;
-    *indices = graph_narrow(g, *indices, axis, 0, k, 1);
-    return *indices ? graph_narrow(g, values, axis, 0, k, 1) : 0;
+    return sorted(g, x, axis, GRAPH_SORT_LARGEST, k, indices);
 }

@@ -52,7 +52,7 @@ static void order(const rows *r, uint32_t *index, uint32_t n) {
 beryl_status reference_sort(reference_call *c) {
     const reference_tensor *x = &c->in[0];
     const uint32_t rank = x->t->rank, n = x->dim[rank - 1],
-                   size = base_type_block_bytes(x->t->type);
+                   size = base_type_block_bytes(x->t->type), kept = c->out[0].dim[rank - 1];
     const size_t bytes = (size_t)n * 2 * sizeof(uint32_t);
     uint32_t *index = base_heap_take(c->heap, bytes);
     if (!index) return base_fail(c->error, BERYL_NO_MEMORY, "out of host memory");
@@ -68,7 +68,7 @@ beryl_status reference_sort(reference_call *c) {
                         (const char *)x->data + first[0] * size,
                         graph_stride(x->t, rank - 1) * size};
         order(&r, index, n);
-        for (uint32_t k = 0; k < n; k++) {
+        for (uint32_t k = 0; k < kept; k++) {
             const char *from = r.row + index[k] * r.step;
             char *to = (char *)c->out[0].data + (first[1] + k) * size;
             for (uint32_t byte = 0; byte < size; byte++) to[byte] = from[byte];

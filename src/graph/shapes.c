@@ -191,9 +191,16 @@ static bool topk(graph *g, const graph_call *c, graph_tensor *out) {
 }
 
 static bool sort(graph *g, const graph_call *c, graph_tensor *out) {
-    return (out->rank && c->attr.sort.order <= GRAPH_SORT_LARGEST) ||
-           graph_refuse(g, BERYL_MISUSE, "sort of rank %u in order %u", out->rank,
-                        c->attr.sort.order);
+    if (!out->rank || c->attr.sort.order > GRAPH_SORT_LARGEST)
+        return graph_refuse(g, BERYL_MISUSE, "sort of rank %u in order %u", out->rank,
+                            c->attr.sort.order);
+    const uint32_t k = c->attr.sort.k;
+    graph_dim *d = &out->dim[out->rank - 1];
+    if (k && (k > d->size || d->extent))
+        return graph_refuse(g, BERYL_MISUSE, "the first %u of %u%s", k, d->size,
+                            d->extent ? " of a run" : "");
+    if (k) d->size = k;
+    return true;
 }
 
 static bool weighted_sum(graph *g, const graph_call *c, graph_tensor *out) {

@@ -242,6 +242,10 @@ typedef struct scattering {
     numbering pairs, slots, inner; /* slots: with places along the axis for indices */
     tile_ordered order;
     ir_type type, sum; /* of elements, of their sums */
+    /* of a dispatch that reads indices */
+    ir_memory from, held;
+    run_sizes run;
+    ir_id offset, size;
 } scattering;
 
 static ir_type sum_type(ir_type type) {
@@ -256,43 +260,44 @@ static ir_type sum_type(ir_type type) {
     }
 }
 
-static beryl_status scatter_keys(scattering *s, beryl_error *error) {
-    tile_kernel k;
-    tile_begin(&k, s->l, s->node, "scatter_keys", ORDER_LANES);
-    ir_builder *b = k.b;
-    ir_memory ids = tile_read(&k, "ids", s->node->in[1]),
-              keys = tile_order_keys(&k, &s->order, 0, IR_READ_WRITE),
-              key = ir_register(b, IR_U32, 1);
-    const run_sizes run = sizes_in(&k, s->ids);
-    const ir_id offset = tile_u32(&k, "ids_offset", s->ids->offset),
-                size = tile_count(&k, "size", lower_count_of(s->x->dim[s->axis])),
-                lane = tile_lane(&k);
+static void keys_begin(void *user, tile_kernel *k, bool puts) {
+    scattering *s = user;
+    (void)puts;
+    s->from = tile_read(k, "ids", s->node->in[1]);
+    s->held = ir_register(k->b, IR_U32, 1);
+    s->run = sizes_in(k, s->ids);
+    s->offset = tile_u32(k, "ids_offset", s->ids->offset);
+    s->size = tile_count(k, "size", lower_count_of(s->x->dim[s->axis]));
+}
+
+/* The slot that a pair goes to; n_slot: none. */
+static ir_id slot_of(void *user, tile_kernel *k, ir_id row, ir_id pair) {
+    scattering *s = user;
+    ir_builder *b = k->b;
     ir_id at[GRAPH_RANK_MAX], within;
-    ir_if(b, ir_lt(b, lane, ir_u32(b, s->order.padded)));
-    ir_set(b, key, ir_u32(b, s->n_slot));
-    take_apart(&k, &s->pairs, lane, at);
-    ir_if(b, in_run(&k, &s->pairs, &run, at, ir_lt(b, lane, ir_u32(b, s->order.n))));
-    at[s->axis] = index_at(&k, ids, place_in(&k, &s->pairs, s->ids, at, offset), size, &within);
+    (void)row;
+    ir_set(b, s->held, ir_u32(b, s->n_slot));
+    take_apart(k, &s->pairs, pair, at);
+    ir_if(b, in_run(k, &s->pairs, &s->run, at, ir_bool(b, true)));
+    at[s->axis] =
+        index_at(k, s->from, place_in(k, &s->pairs, s->ids, at, s->offset), s->size, &within);
     ir_if(b, within);
     ir_id slot = ir_u32(b, 0);
     for (uint32_t i = 0; i < s->slots.n; i++)
-        slot = ir_add(b, tile_mul(&k, slot, s->slots.size[i]), at[s->slots.axis[i]]);
-    ir_set(b, key, slot);
+        slot = ir_add(b, tile_mul(k, slot, s->slots.size[i]), at[s->slots.axis[i]]);
+    ir_set(b, s->held, slot);
     ir_end(b);
     ir_end(b);
-    ir_store(b, keys, lane, ir_get(b, key));
-    ir_end(b);
-    return tile_end(&k, (lower_count){s->order.padded, 0}, ORDER_LANES, error);
+    return ir_get(b, s->held);
 }
 
 /* The last pair of each slot is kept. */
 static beryl_status scatter_last(scattering *s, beryl_error *error) {
-    const uint32_t n = s->order.padded;
+    const uint32_t n = s->order.n;
     tile_kernel k;
     tile_begin(&k, s->l, s->node, "scatter", ORDER_LANES);
     ir_builder *b = k.b;
-    ir_memory keys = tile_order_keys(&k, &s->order, s->order.n_pass, IR_READ),
-              places = tile_order_places(&k, &s->order, s->order.n_pass, IR_READ),
+    ir_memory keys = tile_order_keys(&k, &s->order), places = tile_order_places(&k, &s->order),
               updates = tile_read(&k, "updates", s->node->in[2]),
               out = tile_write(&k, "out", s->node->out[0]);
     const run_sizes run = sizes_in(&k, s->updates);
@@ -394,10 +399,9 @@ static beryl_status scatter_level(scattering *s, uint32_t level, uint32_t n, ber
     tile_kernel *k = &a->k;
     tile_begin(k, s->l, s->node, level ? "scatter_add_parts" : "scatter_add", ORDER_LANES);
     ir_builder *b = k->b;
-    ir_memory keys = level ? part_keys(k, level, n, IR_READ)
-                           : tile_order_keys(k, &s->order, s->order.n_pass, IR_READ),
+    ir_memory keys = level ? part_keys(k, level, n, IR_READ) : tile_order_keys(k, &s->order),
               places = {0}, values, held = ir_register(b, s->sum, 1);
-    if (!level) places = tile_order_places(k, &s->order, s->order.n_pass, IR_READ);
+    if (!level) places = tile_order_places(k, &s->order);
     values = level ? part_values(s, k, level, n, IR_READ) : tile_read(k, "updates", s->node->in[2]);
     a->out = tile_write(k, "out", s->node->out[0]);
     if (a->n_stretch > 1) {
@@ -465,13 +469,19 @@ beryl_status tile_scatter(lowering *l, const graph_node *node, beryl_error *erro
         return lower_refuse(l, node, "more than 2^32 updates or places", error);
     s.n_slot = (uint32_t)s.slots.count;
     s.n_inner = (uint32_t)s.inner.count;
-    s.order = tile_order_of((uint32_t)s.pairs.count, s.n_slot);
+    const uint32_t n_pair = (uint32_t)s.pairs.count;
+    s.order = (tile_ordered){.n = n_pair,
+                             .length = {n_pair, 0},
+                             .rows = {1, 0},
+                             .row_bound = 1,
+                             .ends = {&s, keys_begin, slot_of, NULL}};
+    while (s.n_slot >> s.order.bits) s.order.bits++;
+    if (!tile_order_plan(l, &s.order)) return lower_refuse(l, node, "2^32 updates or more", error);
     moving m = {.name = "scatter_base", .x = node->in[0], .from = *s.x};
     beryl_status status = move(l, node, &m, error);
-    if (status == BERYL_OK) status = scatter_keys(&s, error);
     if (status == BERYL_OK) status = tile_order_sort(l, node, &s.order, error);
     if (node->op == OP_SCATTER) return status == BERYL_OK ? scatter_last(&s, error) : status;
-    uint32_t n = s.order.padded;
+    uint32_t n = n_pair;
     for (uint32_t level = 0; status == BERYL_OK && n; level++) {
         status = scatter_level(&s, level, n, error);
         n = n > STRETCH ? 2 * ((n + STRETCH - 1) / STRETCH) : 0;
@@ -481,9 +491,15 @@ beryl_status tile_scatter(lowering *l, const graph_node *node, beryl_error *erro
 
 /* ---- nonzero --------------------------------------------------------------------------------- */
 
+enum { MANY_PLACES = 1 << 20 };
+
+typedef struct stretches { /* of all n places, one a lane */
+    uint32_t n, each, n_chunk;
+} stretches;
+
 /* put: places into the list; else they are counted. */
 static beryl_status search(lowering *l, const graph_node *node, const numbering *of,
-                           const tile_ordered *o, bool put, beryl_error *error) {
+                           const stretches *o, bool put, beryl_error *error) {
     const graph_tensor *x = graph_tensor_at(l->g, node->in[0]);
     const ir_type type = tile_element(x->type);
     tile_kernel k;
@@ -526,7 +542,8 @@ beryl_status tile_nonzero(lowering *l, const graph_node *node, beryl_error *erro
     for (uint32_t i = 0; i < x->rank; i++) number_axis(&of, i, x->dim[i].size);
     if (of.count * x->rank >= UINT32_MAX - 64)
         return lower_refuse(l, node, "2^32 places or more", error);
-    const tile_ordered o = tile_order_of((uint32_t)of.count, 0);
+    stretches o = {.n = (uint32_t)of.count, .each = of.count < MANY_PLACES ? 16 : 64};
+    o.n_chunk = (o.n + o.each - 1) / o.each;
     const uint32_t words = (uint32_t)of.count * x->rank;
     tile_kernel k;
     tile_begin(&k, l, node, "nonzero_none", ORDER_LANES);

@@ -571,5 +571,7 @@ lower_fn *tile_lowering(base_op op) {
         [OP_NONZERO] = tile_nonzero,
         [OP_ASSIGN] = tile_assign,
     };
+    if (op == OP_CUMSUM || op == OP_CUMPROD || op == OP_CUMMAX || op == OP_CUMMIN)
+        return tile_scan; /* some of which are trees */
     return graph_op_is_in_trees(op) || graph_op_reduces(op) ? tile_operation : table[op];
 }

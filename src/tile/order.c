@@ -1,19 +1,71 @@
 /* order.c - see tile/order.h.
  *
- * The one idea: a lane owns a stretch of the list. For each digit of the keys it counts what its
- * stretch has of each value; sums so far of all counts, by value and then by stretch, say where
- * each lane's elements of a value go, and it puts them there one after another. So nobody waits
- * for another lane, and the order is the same in every run. */
+ * The one idea: a radix sort from the lowest digit on. For each digit every workgroup counts what
+ * its tile of a row has of each value; sums so far of all counts, by value and then by tile, say
+ * where its elements of a value go. They are put in order of their digit in workgroup memory
+ * first, so that neighbours go to neighbouring places: half a digit at a time, each lane counting
+ * its own elements, 16 bits a count. Counts of integers alone are atomic, so the order is the same
+ * in every run. Processors have one lane a tile, which puts elements one after another. */
 #include "tile/order.h"
 
-enum { DIGIT = 4, VALUES = 1 << DIGIT, SPAN = 64, MANY = 1 << 20 };
+enum {
+    DIGIT_MAX = 8,
+    HALF_MAX = 4, /* bits of a digit that a lane counts at once */
+    LANES = 256,
+    EACH = 16, /* elements of a lane, */
+    EACH_FEW = 4,
+    FEW = 1 << 12, /* and of one in rows up to this long */
+    TILE_SERIAL = 1 << 14,
+    SPAN = 16, /* counts of a lane */
+    SPAN_SERIAL = 4096,
+    PER_BANK = 8,        /* words of workgroup memory between those that are left out */
+    BYTES_MIN = 16 << 10 /* of workgroup memory that every device has */
+};
 
-tile_ordered tile_order_of(uint32_t n, uint32_t most) {
-    tile_ordered o = {.n = n, .most = most, .each = n < MANY ? 16 : 64};
-    o.n_chunk = (uint32_t)(((uint64_t)n + o.each - 1) / o.each);
-    o.padded = o.n_chunk * o.each;
-    while (o.n_pass * DIGIT < 32 && most >> (o.n_pass * DIGIT)) o.n_pass++;
-    return o;
+/* ---- lists ----------------------------------------------------------------------------------- */
+
+static uint32_t sorted_words(const tile_ordered *o) {
+    return o->tile + o->tile / o->each;
+}
+
+static uint32_t count_words(uint32_t lanes, uint32_t bits) {
+    const uint32_t words = (lanes << bits) / 2;
+    return words + words / PER_BANK;
+}
+
+/* Low bits of a digit. */
+static uint32_t half_of(uint32_t digit) {
+    return digit > HALF_MAX ? (digit + 1) / 2 : digit;
+}
+
+/* A lane a tile, or a span: on processors, and in the module whose models have nothing to order. */
+static bool works_alone(const lowering *l) {
+    return BUILD_IS_SMALL || tile_serial(l);
+}
+
+bool tile_order_plan(const lowering *l, tile_ordered *o) {
+    const device_caps *caps = l->caps;
+    const uint32_t bytes = caps->workgroup_bytes ? caps->workgroup_bytes : BYTES_MIN;
+    o->n_pass = (o->bits + DIGIT_MAX - 1) / DIGIT_MAX;
+    o->digit = (o->bits + o->n_pass - 1) / o->n_pass;
+    o->lanes = 1;
+    o->each = o->tile = TILE_SERIAL;
+    if (!works_alone(l)) {
+        o->each = o->n > FEW ? EACH : EACH_FEW;
+        for (o->lanes = LANES;; o->lanes /= 2) {
+            o->tile = o->lanes * o->each;
+            const uint32_t words = sorted_words(o) + count_words(o->lanes, half_of(o->digit)) +
+                                   2 * o->lanes + (1u << o->digit);
+            if (words * 4 <= bytes &&
+                (!caps->workgroup_invocations || o->lanes <= caps->workgroup_invocations))
+                break;
+        }
+    }
+    o->n_tile = (uint32_t)(((uint64_t)o->n + o->tile - 1) / o->tile);
+    const uint64_t padded = (uint64_t)o->n_tile * o->tile, most = UINT32_MAX - o->tile;
+    o->padded = (uint32_t)padded;
+    return padded <= most && padded * o->row_bound <= most &&
+           ((uint64_t)o->n_tile << o->digit) * o->row_bound <= most;
 }
 
 static ir_memory list_of(tile_kernel *k, const char *name, uint32_t key, uint64_t n,
@@ -21,108 +73,428 @@ static ir_memory list_of(tile_kernel *k, const char *name, uint32_t key, uint64_
     return tile_scratch(k, name, key, n * 4, IR_U32, access);
 }
 
-ir_memory tile_order_keys(tile_kernel *k, const tile_ordered *o, uint32_t pass, ir_access access) {
-    return list_of(k, access == IR_READ ? "keys" : "new_keys", ORDER_KEYS + pass % 2, o->padded,
-                   access);
+static ir_memory keys_of(tile_kernel *k, const tile_ordered *o, uint32_t pass, ir_access access) {
+    return list_of(k, access == IR_READ ? "keys" : "new_keys", ORDER_KEYS + pass % 2,
+                   o->padded * o->row_bound, access);
 }
 
-ir_memory tile_order_places(tile_kernel *k, const tile_ordered *o, uint32_t pass,
-                            ir_access access) {
+static ir_memory places_of(tile_kernel *k, const tile_ordered *o, uint32_t pass, ir_access access) {
     return list_of(k, access == IR_READ ? "places" : "new_places", ORDER_PLACES + pass % 2,
-                   o->padded, access);
+                   o->padded * o->row_bound, access);
+}
+
+ir_memory tile_order_keys(tile_kernel *k, const tile_ordered *o) {
+    return keys_of(k, o, o->n_pass, IR_READ);
+}
+
+ir_memory tile_order_places(tile_kernel *k, const tile_ordered *o) {
+    return places_of(k, o, o->n_pass, IR_READ);
+}
+
+static uint32_t span_lanes(const lowering *l) {
+    const uint32_t most = l->caps->workgroup_invocations;
+    return works_alone(l) ? 1 : most && most < LANES ? most : LANES;
+}
+
+static uint32_t span_of(const lowering *l) {
+    return works_alone(l) ? SPAN_SERIAL : SPAN * span_lanes(l);
+}
+
+/* With room for what the last lanes read beyond its end. */
+static ir_memory counts_of(tile_kernel *k, const char *name, uint32_t level, uint32_t n,
+                           ir_access access) {
+    const uint64_t span = span_of(k->l);
+    return list_of(k, name, ORDER_COUNTS + level, (n + span - 1) / span * span, access);
 }
 
 ir_memory tile_order_counts(tile_kernel *k, uint32_t n, ir_access access) {
-    return list_of(k, "counts", ORDER_COUNTS, n, access);
+    return counts_of(k, "counts", 0, n, access);
 }
 
-/* The first pass finds every key in its place. put: to their new places; else they are counted. */
-static beryl_status pass_over(lowering *l, const graph_node *node, const tile_ordered *o,
-                              uint32_t pass, bool put, beryl_error *error) {
+/* ---- a pass ---------------------------------------------------------------------------------- */
+
+typedef struct pass {
     tile_kernel k;
-    tile_begin(&k, l, node, put ? "order_put" : "order_count", ORDER_LANES);
-    ir_builder *b = k.b;
-    const bool moved = put && pass;
-    ir_memory keys = tile_order_keys(&k, o, pass, IR_READ), places = {0}, to[2] = {{0}},
-              counts = tile_order_counts(&k, VALUES * o->n_chunk, put ? IR_READ : IR_READ_WRITE),
-              cell = ir_register(b, IR_U32, VALUES);
-    if (moved) places = tile_order_places(&k, o, pass, IR_READ);
-    if (put) to[0] = tile_order_keys(&k, o, pass + 1, IR_READ_WRITE);
-    if (put) to[1] = tile_order_places(&k, o, pass + 1, IR_READ_WRITE);
-    const ir_id shift = tile_u32(&k, "shift", pass * DIGIT), n = tile_u32(&k, "n", o->n_chunk),
-                lane = tile_lane(&k), zero = ir_u32(b, 0), one = ir_u32(b, 1);
-    ir_if(b, ir_lt(b, lane, n));
-    for (uint32_t v = 0; v < VALUES; v++) {
-        const ir_id at = ir_u32(b, v);
-        ir_store(b, cell, at, put ? ir_load(b, counts, ir_fma(b, at, n, lane), 1) : zero);
+    const tile_ordered *o;
+    uint32_t number;
+    bool given, taken; /* keys are the user's; results are */
+    ir_memory keys, places, to[2], counts;
+    ir_memory cell, sorted, count, sums; /* workgroup arrays */
+    ir_id shift, rows, row, base, tile, first, n,
+        before; /* n: of this tile; base: of the row's keys */
+} pass;
+
+static void begin_pass(pass *p, lowering *l, const graph_node *node, bool put) {
+    const tile_ordered *o = p->o;
+    tile_kernel *k = &p->k;
+    tile_begin(k, l, node, put ? "order_put" : "order_count", o->lanes);
+    ir_builder *b = k->b;
+    p->given = !p->number;
+    p->taken = put && o->ends.put && p->number + 1 == o->n_pass;
+    if (p->given || p->taken) o->ends.begin(o->ends.user, k, p->taken);
+    if (!p->given) p->keys = keys_of(k, o, p->number, IR_READ);
+    if (!p->given && put) p->places = places_of(k, o, p->number, IR_READ);
+    if (put && !p->taken) p->to[0] = keys_of(k, o, p->number + 1, IR_READ_WRITE);
+    if (put && !p->taken) p->to[1] = places_of(k, o, p->number + 1, IR_READ_WRITE);
+    p->counts = tile_order_counts(k, (uint32_t)(((uint64_t)o->n_tile << o->digit) * o->row_bound),
+                                  put ? IR_READ : IR_READ_WRITE);
+    p->shift = tile_u32(k, "shift", o->shift + p->number * o->digit);
+    p->rows = tile_count(k, "rows", o->rows);
+    const ir_id length = tile_count(k, "length", o->length), group = tile_group(k),
+                zero = ir_u32(b, 0);
+    p->row = tile_div(k, group, o->n_tile);
+    p->tile = tile_rem(k, group, o->n_tile);
+    p->first = tile_mul(k, p->tile, o->tile);
+    p->base = ir_add(b, tile_mul(k, p->row, o->padded), p->first);
+    const ir_id has = ir_select(b, ir_lt(b, p->row, p->rows), length, zero);
+    p->n = ir_min(b, ir_sub(b, has, ir_min(b, has, p->first)), ir_u32(b, o->tile));
+    p->before = ir_mul(b, p->row, length);
+    p->cell = ir_workgroup(b, IR_U32, 1u << o->digit);
+}
+
+static ir_id digit_of(pass *p, ir_id key, uint32_t from, uint32_t bits) {
+    return tile_and(&p->k, ir_shr(p->k.b, key, tile_add(&p->k, p->shift, from)), (1u << bits) - 1);
+}
+
+static ir_id digit_whole(pass *p, ir_id key) {
+    return digit_of(p, key, 0, p->o->digit);
+}
+
+/* The key of element i of the tile, which is there. */
+static ir_id key_at(pass *p, ir_id i) {
+    const tile_order_ends *ends = &p->o->ends;
+    return p->given ? ends->key(ends->user, &p->k, p->row, ir_add(p->k.b, p->first, i))
+                    : ir_load(p->k.b, p->keys, ir_add(p->k.b, p->base, i), 1);
+}
+
+static void put(pass *p, ir_id to, ir_id key, ir_id place) {
+    const tile_ordered *o = p->o;
+    ir_builder *b = p->k.b;
+    if (p->taken) {
+        o->ends.put(o->ends.user, &p->k, p->row, to, key, place);
+        return;
     }
-    const ir_id from = tile_mul(&k, lane, o->each),
-                i = ir_loop(b, zero, ir_u32(b, o->each / 4), one),
-                at = ir_add(b, from, tile_mul(&k, i, 4)), four = ir_load(b, keys, at, 4),
-                were = moved ? ir_load(b, places, at, 4) : IR_NO_ID;
-    for (uint32_t e = 0; e < 4; e++) {
-        const ir_id key = ir_extract(b, four, e),
-                    digit = tile_and(&k, ir_shr(b, key, shift), VALUES - 1),
-                    now = ir_load(b, cell, digit, 1);
-        ir_store(b, cell, digit, ir_add(b, now, one));
-        if (put) ir_store(b, to[0], now, key);
-        if (put) ir_store(b, to[1], now, moved ? ir_extract(b, were, e) : tile_add(&k, at, e));
+    to = ir_add(b, to, tile_mul(&p->k, p->row, o->padded));
+    ir_store(b, p->to[0], to, key);
+    ir_store(b, p->to[1], to, place);
+}
+
+/* Values of the digit, a lane its share of them; each has a place in `counts`. */
+static ir_id each_value(pass *p, ir_id *at) {
+    tile_kernel *k = &p->k;
+    ir_builder *b = k->b;
+    const tile_ordered *o = p->o;
+    const uint32_t n = 1u << o->digit;
+    const ir_id v =
+        ir_loop(b, o->lanes > 1 ? ir_local(b, 0) : ir_u32(b, 0), ir_u32(b, n), ir_u32(b, o->lanes));
+    *at = ir_add(b, tile_mul(k, ir_add(b, tile_mul(k, p->row, n), v), o->n_tile), p->tile);
+    return v;
+}
+
+static void barrier(pass *p) {
+    if (p->o->lanes > 1) ir_barrier(p->k.b);
+}
+
+static void count_together(pass *p) {
+    tile_kernel *k = &p->k;
+    ir_builder *b = k->b;
+    const uint32_t each = p->o->each, wide = p->given ? 1 : 4;
+    const ir_id local = tile_mul(k, ir_local(b, 0), wide);
+    ir_id keys[EACH], at[EACH];
+    for (uint32_t i = 0; i < each; i += wide) {
+        at[i] = tile_add(k, local, i * p->o->lanes);
+        for (uint32_t e = 1; e < wide; e++) at[i + e] = tile_add(k, at[i], e);
+        if (!p->given) tile_load_some(k, p->keys, ir_add(b, p->base, at[i]), wide, &keys[i]);
     }
+    for (uint32_t i = 0; i < each; i++) {
+        ir_if(b, ir_lt(b, at[i], p->n));
+        const ir_id key = p->given ? key_at(p, at[i]) : keys[i];
+        ir_atomic(b, IR_ATOMIC_ADD, p->cell, digit_whole(p, key), ir_u32(b, 1));
+        ir_end(b);
+    }
+}
+
+static beryl_status count(lowering *l, const graph_node *node, const tile_ordered *o,
+                          uint32_t number, beryl_error *error) {
+    pass all = {.o = o, .number = number}, *p = &all;
+    begin_pass(p, l, node, false);
+    ir_builder *b = p->k.b;
+    ir_id at, v = each_value(p, &at);
+    ir_store(b, p->cell, v, ir_u32(b, 0));
     ir_end(b);
-    for (uint32_t v = 0; v < VALUES && !put; v++) {
-        const ir_id place = ir_u32(b, v);
-        ir_store(b, counts, ir_fma(b, place, n, lane), ir_load(b, cell, place, 1));
+    barrier(p);
+    if (!BUILD_IS_SMALL && o->lanes > 1) {
+        count_together(p);
+    } else {
+        const ir_id i = ir_loop(b, ir_u32(b, 0), p->n, ir_u32(b, 1)),
+                    digit = digit_whole(p, key_at(p, i));
+        ir_store(b, p->cell, digit, tile_add(&p->k, ir_load(b, p->cell, digit, 1), 1));
+        ir_end(b);
     }
+    barrier(p);
+    ir_if(b, ir_lt(b, p->row, p->rows));
+    v = each_value(p, &at);
+    ir_store(b, p->counts, at, ir_load(b, p->cell, v, 1));
+    ir_end(b), ir_end(b);
+    return tile_end(&p->k, lower_count_times(o->rows, o->n_tile), 1, error);
+}
+
+/* ---- a tile in order of its digit ------------------------------------------------------------ */
+
+ir_id tile_order_lanes(tile_kernel *k, ir_id x, ir_memory at, ir_id *all) {
+    ir_builder *b = k->b;
+    const ir_id local = ir_local(b, 0), zero = ir_u32(b, 0);
+    ir_id sum = x;
+    uint32_t half = 0; /* the one that was written last */
+    ir_store(b, at, local, sum);
+    for (uint32_t step = 1; step < k->lanes; step *= 2, half = k->lanes - half) {
+        ir_barrier(b);
+        const ir_id behind = ir_ge(b, local, ir_u32(b, step)),
+                    from = ir_select(b, behind, ir_sub(b, local, ir_u32(b, step)), local),
+                    other = ir_load(b, at, tile_add(k, from, half), 1);
+        sum = ir_add(b, sum, ir_select(b, behind, other, zero));
+        ir_store(b, at, tile_add(k, local, k->lanes - half), sum);
+    }
+    ir_barrier(b);
+    *all = ir_load(b, at, ir_u32(b, half + k->lanes - 1), 1);
+    return ir_sub(b, sum, x);
+}
+
+/* One word in so many is left out, so that lanes far apart meet in different banks. */
+static ir_id spread(tile_kernel *k, ir_id at, uint32_t per) {
+    uint32_t shift = 0;
+    while (per >> shift > 1) shift++;
+    return ir_add(k->b, at, tile_shr(k, at, shift));
+}
+
+/* The places [each] of a lane's keys in order of some bits: of all values, two counts a word, each
+ * lane has its own, which become sums over what comes before. */
+static void rank(pass *p, const ir_id *keys, uint32_t from, uint32_t bits, ir_id *ranks) {
+    tile_kernel *k = &p->k;
+    ir_builder *b = k->b;
+    const uint32_t lanes = p->o->lanes, each = p->o->each, words = (1u << bits) / 2;
+    const ir_id local = ir_local(b, 0), one = ir_u32(b, 1);
+    ir_id at[EACH], half[EACH], had[1 << (HALF_MAX - 1)], sum = ir_u32(b, 0), all;
+    for (uint32_t w = 0; w < words; w++)
+        ir_store(b, p->count, spread(k, tile_add(k, local, w * lanes), PER_BANK), ir_u32(b, 0));
+    for (uint32_t i = 0; i < each; i++) {
+        const ir_id digit = digit_of(p, keys[i], from, bits),
+                    word = tile_mul(k, tile_and(k, digit, words - 1), lanes);
+        half[i] = tile_shl(k, tile_shr(k, digit, bits - 1), 4);
+        at[i] = spread(k, ir_add(b, word, local), PER_BANK);
+        const ir_id now = ir_load(b, p->count, at[i], 1);
+        ir_store(b, p->count, at[i], ir_add(b, now, ir_shl(b, one, half[i])));
+        ranks[i] = tile_and(k, ir_shr(b, now, half[i]), 0xffff);
+    }
+    ir_barrier(b);
+    const ir_id own = tile_mul(k, local, words);
+    for (uint32_t w = 0; w < words; w++) {
+        had[w] = ir_load(b, p->count, spread(k, tile_add(k, own, w), PER_BANK), 1);
+        sum = ir_add(b, sum, had[w]);
+    }
+    sum = tile_order_lanes(k, sum, p->sums, &all);
+    /* values of upper halves come behind all of lower ones */
+    sum = ir_add(b, sum, tile_shl(k, all, 16));
+    for (uint32_t w = 0; w < words; w++) {
+        ir_store(b, p->count, spread(k, tile_add(k, own, w), PER_BANK), sum);
+        sum = ir_add(b, sum, had[w]);
+    }
+    ir_barrier(b);
+    for (uint32_t i = 0; i < each; i++) {
+        const ir_id before = ir_shr(b, ir_load(b, p->count, at[i], 1), half[i]);
+        ranks[i] = ir_add(b, ranks[i], tile_and(k, before, 0xffff));
+    }
+}
+
+static ir_id place_sorted(pass *p, ir_id at) {
+    return spread(&p->k, at, p->o->each);
+}
+
+/* x [each] of a lane to places in workgroup memory. */
+static void lay(pass *p, const ir_id *x, const ir_id *to) {
+    for (uint32_t i = 0; i < p->o->each; i++)
+        ir_store(p->k.b, p->sorted, place_sorted(p, to[i]), x[i]);
+    ir_barrier(p->k.b);
+}
+
+/* A lane's elements: neighbours, or as far apart as there are lanes. */
+static void places_of_lane(pass *p, bool neighbours, ir_id *at) {
+    tile_kernel *k = &p->k;
+    const ir_id local = ir_local(k->b, 0), own = tile_mul(k, local, p->o->each);
+    for (uint32_t i = 0; i < p->o->each; i++)
+        at[i] = neighbours ? tile_add(k, own, i) : tile_add(k, local, i * p->o->lanes);
+}
+
+static void take(pass *p, bool neighbours, ir_id *x) {
+    ir_id at[EACH];
+    places_of_lane(p, neighbours, at);
+    for (uint32_t i = 0; i < p->o->each; i++)
+        x[i] = ir_load(p->k.b, p->sorted, place_sorted(p, at[i]), 1);
+    ir_barrier(p->k.b);
+}
+
+/* The tile's keys, and where they were in the row: neighbours in a lane. */
+static void load_tile(pass *p, ir_id *keys, ir_id *places) {
+    tile_kernel *k = &p->k;
+    ir_builder *b = k->b;
+    const uint32_t each = p->o->each;
+    const ir_id none = ir_u32(b, UINT32_MAX);
+    const ir_memory held = p->given ? ir_register(b, IR_U32, 1) : (ir_memory){0};
+    ir_id at[EACH];
+    places_of_lane(p, !p->given, at);
+    for (uint32_t i = 0; i < each && p->given; i++) {
+        ir_set(b, held, none);
+        ir_if(b, ir_lt(b, at[i], p->n));
+        ir_set(b, held, key_at(p, at[i]));
+        ir_end(b);
+        keys[i] = ir_get(b, held);
+    }
+    if (p->given) {
+        lay(p, keys, at);
+        take(p, true, keys);
+        places_of_lane(p, true, at);
+        for (uint32_t i = 0; i < each; i++) places[i] = ir_add(b, p->first, at[i]);
+        return;
+    }
+    const ir_id from = ir_add(b, p->base, at[0]);
+    tile_load_some(k, p->keys, from, each, keys);
+    tile_load_some(k, p->places, from, each, places);
+    for (uint32_t i = 0; i < each; i++)
+        keys[i] = ir_select(b, ir_lt(b, at[i], p->n), keys[i], none);
+}
+
+static void put_together(pass *p) {
+    tile_kernel *k = &p->k;
+    ir_builder *b = k->b;
+    const uint32_t each = p->o->each, lanes = p->o->lanes, digit = p->o->digit,
+                   low = half_of(digit);
+    ir_id keys[EACH], places[EACH], ranks[EACH], at[EACH], to[EACH];
+    p->sorted = ir_workgroup(b, IR_U32, sorted_words(p->o));
+    p->count = ir_workgroup(b, IR_U32, count_words(lanes, low));
+    p->sums = ir_workgroup(b, IR_U32, 2 * lanes);
+    load_tile(p, keys, places);
+    rank(p, keys, 0, low, ranks);
+    if (low < digit) {
+        lay(p, keys, ranks);
+        take(p, true, keys);
+        lay(p, places, ranks);
+        take(p, true, places);
+        rank(p, keys, low, digit - low, ranks);
+    }
+    ir_id where;
+    const ir_id v = each_value(p, &where);
+    ir_store(b, p->cell, v, ir_sub(b, ir_load(b, p->counts, where, 1), p->before));
     ir_end(b);
-    return tile_end(&k, (lower_count){o->n_chunk, 0}, ORDER_LANES, error);
+    lay(p, keys, ranks);
+    places_of_lane(p, false, at);
+    for (uint32_t i = 0; i < each; i++) {
+        keys[i] = ir_load(b, p->sorted, place_sorted(p, at[i]), 1);
+        to[i] = digit_whole(p, keys[i]);
+        const ir_id before = ir_sub(b, ir_max(b, at[i], ir_u32(b, 1)), ir_u32(b, 1)),
+                    other = digit_whole(p, ir_load(b, p->sorted, place_sorted(p, before), 1)),
+                    begins = ir_or(b, ir_eq(b, at[i], ir_u32(b, 0)), ir_ne(b, other, to[i]));
+        ir_if(b, begins); /* the first of its value: where the others go follows from it */
+        ir_store(b, p->cell, to[i], ir_sub(b, ir_load(b, p->cell, to[i], 1), at[i]));
+        ir_end(b);
+    }
+    ir_barrier(b);
+    lay(p, places, ranks);
+    for (uint32_t i = 0; i < each; i++) {
+        const ir_id place = ir_load(b, p->sorted, place_sorted(p, at[i]), 1);
+        ir_if(b, ir_lt(b, at[i], p->n));
+        put(p, ir_add(b, ir_load(b, p->cell, to[i], 1), at[i]), keys[i], place);
+        ir_end(b);
+    }
+}
+
+static void put_alone(pass *p) {
+    tile_kernel *k = &p->k;
+    ir_builder *b = k->b;
+    ir_id where;
+    const ir_id v = each_value(p, &where);
+    ir_store(b, p->cell, v, ir_sub(b, ir_load(b, p->counts, where, 1), p->before));
+    ir_end(b);
+    const ir_id i = ir_loop(b, ir_u32(b, 0), p->n, ir_u32(b, 1)), key = key_at(p, i),
+                place = p->given ? ir_add(b, p->first, i)
+                                 : ir_load(b, p->places, ir_add(b, p->base, i), 1),
+                digit = digit_whole(p, key), to = ir_load(b, p->cell, digit, 1);
+    ir_store(b, p->cell, digit, tile_add(k, to, 1));
+    put(p, to, key, place);
+    ir_end(b);
 }
 
 beryl_status tile_order_sort(lowering *l, const graph_node *node, const tile_ordered *o,
                              beryl_error *error) {
+    const uint32_t n = (uint32_t)(((uint64_t)o->n_tile << o->digit) * o->row_bound);
     beryl_status status = BERYL_OK;
-    for (uint32_t pass = 0; status == BERYL_OK && pass < o->n_pass; pass++) {
-        status = pass_over(l, node, o, pass, false, error);
-        if (status == BERYL_OK) status = tile_order_sums(l, node, VALUES * o->n_chunk, error);
-        if (status == BERYL_OK) status = pass_over(l, node, o, pass, true, error);
+    for (uint32_t number = 0; status == BERYL_OK && number < o->n_pass; number++) {
+        status = count(l, node, o, number, error);
+        if (status == BERYL_OK) status = tile_order_sums(l, node, n, error);
+        pass p = {.o = o, .number = number};
+        if (status != BERYL_OK) break;
+        begin_pass(&p, l, node, true);
+        if (!BUILD_IS_SMALL && o->lanes > 1) put_together(&p);
+        else put_alone(&p);
+        status = tile_end(&p.k, lower_count_times(o->rows, o->n_tile), 1, error);
     }
     return status;
 }
 
 /* ---- sums so far ----------------------------------------------------------------------------- */
 
-/* A lane a span of the n numbers of a level. up: the next level gets their sum; else each becomes
- * the sum of those before it, from what the next level (where there is one) says. */
+/* A workgroup a span of the n numbers of a level. up: the next level gets their sum; else each
+ * becomes the sum of those before it, from what the next level (where there is one) says. */
 static beryl_status spans(lowering *l, const graph_node *node, uint32_t level, uint32_t n, bool up,
                           beryl_error *error) {
-    const uint32_t n_span = (uint32_t)(((uint64_t)n + SPAN - 1) / SPAN);
+    const uint32_t size = span_of(l), n_span = (uint32_t)(((uint64_t)n + size - 1) / size);
     tile_kernel k;
-    tile_begin(&k, l, node, up ? "order_sum" : "order_sums", ORDER_LANES);
+    tile_begin(&k, l, node, up ? "order_sum" : "order_sums", span_lanes(l));
     ir_builder *b = k.b;
-    ir_memory counts = list_of(&k, "counts", ORDER_COUNTS + level, n, up ? IR_READ : IR_READ_WRITE),
-              next = {0}, sum = ir_register(b, IR_U32, 1);
+    ir_memory counts = counts_of(&k, "counts", level, n, up ? IR_READ : IR_READ_WRITE), next = {0},
+              reg = ir_register(b, IR_U32, 1);
     if (up || n_span > 1)
-        next = list_of(&k, "next", ORDER_COUNTS + level + 1, n_span, up ? IR_READ_WRITE : IR_READ);
-    const ir_id count = tile_u32(&k, "n", n), lane = tile_lane(&k), from = tile_mul(&k, lane, SPAN);
-    ir_if(b, ir_lt(b, from, count));
-    ir_set(b, sum, up || n_span == 1 ? ir_u32(b, 0) : ir_load(b, next, lane, 1));
-    /* of the last span what is left */
-    const ir_id left = ir_min(b, ir_sub(b, count, from), ir_u32(b, SPAN)),
-                i = ir_loop(b, ir_u32(b, 0), left, ir_u32(b, 1)), at = ir_add(b, from, i),
-                x = ir_load(b, counts, at, 1), before = ir_get(b, sum);
-    if (!up) ir_store(b, counts, at, before);
-    ir_set(b, sum, ir_add(b, before, x));
+        next = counts_of(&k, "next", level + 1, n_span, up ? IR_READ_WRITE : IR_READ);
+    const ir_id end = tile_u32(&k, "n", n), span = tile_group(&k), zero = ir_u32(b, 0),
+                from = tile_mul(&k, span, size);
+    ir_if(b, ir_lt(b, span, ir_u32(b, n_span)));
+    ir_set(b, reg, up || n_span == 1 ? zero : ir_load(b, next, span, 1));
+    if (BUILD_IS_SMALL || k.lanes == 1) {
+        const ir_id left = ir_min(b, ir_sub(b, end, from), ir_u32(b, size)),
+                    at = ir_add(b, from, ir_loop(b, zero, left, ir_u32(b, 1))),
+                    before = ir_get(b, reg);
+        ir_set(b, reg, ir_add(b, before, ir_load(b, counts, at, 1)));
+        if (!up) ir_store(b, counts, at, before);
+        ir_end(b);
+        if (up) ir_store(b, next, span, ir_get(b, reg));
+    } else {
+        const ir_memory sums = ir_workgroup(b, IR_U32, 2 * k.lanes);
+        const ir_id local = ir_local(b, 0), at = ir_add(b, from, tile_mul(&k, local, SPAN));
+        ir_id x[SPAN], own = zero, all;
+        tile_load_some(&k, counts, at, SPAN, x);
+        for (uint32_t i = 0; i < SPAN; i++) {
+            x[i] = ir_select(b, ir_lt(b, tile_add(&k, at, i), end), x[i], zero);
+            own = ir_add(b, own, x[i]);
+        }
+        ir_id sum = ir_add(b, ir_get(b, reg), tile_order_lanes(&k, own, sums, &all));
+        for (uint32_t i = 0; i < SPAN && !up; i++) {
+            ir_store(b, counts, tile_add(&k, at, i), sum);
+            sum = ir_add(b, sum, x[i]);
+        }
+        if (up) ir_if(b, ir_eq(b, local, zero));
+        if (up) ir_store(b, next, span, all);
+        if (up) ir_end(b);
+    }
     ir_end(b);
-    if (up) ir_store(b, next, lane, ir_get(b, sum));
-    ir_end(b);
-    return tile_end(&k, (lower_count){n_span, 0}, ORDER_LANES, error);
+    return tile_end(&k, (lower_count){n_span, 0}, 1, error);
 }
 
 beryl_status tile_order_sums(lowering *l, const graph_node *node, uint32_t n, beryl_error *error) {
+    const uint32_t size = span_of(l);
     uint32_t sizes[8] = {n}, level = 0;
     beryl_status status = BERYL_OK;
-    while (status == BERYL_OK && sizes[level] > SPAN) {
+    while (status == BERYL_OK && sizes[level] > size) {
         status = spans(l, node, level, sizes[level], true, error);
-        sizes[level + 1] = (uint32_t)(((uint64_t)sizes[level] + SPAN - 1) / SPAN);
+        sizes[level + 1] = (uint32_t)(((uint64_t)sizes[level] + size - 1) / size);
         level++;
     }
     for (level++; status == BERYL_OK && level-- > 0;)

@@ -6,9 +6,10 @@
  * workgroup memory and, a dispatch for each time that they become twice as long, until a row is
  * one. A search along a diagonal finds what a tile of a result takes of either run, and again what
  * a lane takes of it. The last dispatch takes the elements themselves by their places. Processors
- * have one lane: it sorts blocks by the network alone, and merges from buffers. */
+ * have one lane: it sorts blocks by the network alone, and merges from buffers. Long rows of keys
+ * of 32 bits are sorted digit by digit instead (tile/order.h). */
 #include "base/error.h"
-#include "tile/kernel.h"
+#include "tile/sort.h"
 
 enum {
     SERIAL_BLOCK = 128,
@@ -18,25 +19,11 @@ enum {
     LANES_MAX = 512,      /* of a workgroup */
     BYTES_MIN = 16 << 10, /* of workgroup memory that every device has */
     ROW_MAX = 1 << 30,    /* twice a row is a number */
-    BOUNDS_BYTES = 8
+    BOUNDS_BYTES = 8,
+    DIGITS_MIN = 1 << 15, /* of longer rows, digits are sooner sorted than runs merged */
+    DIGITS_MIN_SERIAL = 1 << 12
 };
 enum { SCRATCH_KEYS = 0, SCRATCH_PLACES = 2 }; /* two each: dispatches read one, write the other */
-
-typedef struct sort {
-    tile_kernel k;
-    const graph_node *node;
-    const graph_tensor *x;
-    ir_type key;           /* U32 or U64 */
-    uint32_t d, block;     /* of a row; of what the network sorts: a power of two */
-    uint32_t rows_a_group; /* more than 1: a row is a block at most */
-    uint32_t lanes;
-    lower_count rows;
-    uint64_t bound; /* elements of x */
-    bool last;      /* this dispatch gives the results */
-    uint32_t to;    /* which scratch it writes */
-    ir_memory from, out[2];
-    ir_id length, count, offset; /* of rows in this run; rows; where x begins */
-} sort;
 
 static bool is_64(base_type type) {
     return type == TYPE_F64 || type == TYPE_I64 || type == TYPE_U64;
@@ -76,11 +63,11 @@ static void choose(const lowering *l, sort *s) {
 /* ---- what both kernels have ------------------------------------------------------------------ */
 
 static ir_id number(sort *s, uint64_t bits) {
-    return ir_bits(s->k.b, s->key, 1, s->key == IR_U32 ? (uint32_t)bits : bits);
+    return ir_bits(s->k->b, s->key, 1, s->key == IR_U32 ? (uint32_t)bits : bits);
 }
 
-static ir_id key_of(sort *s, ir_id x) {
-    ir_builder *b = s->k.b;
+ir_id sort_key(sort *s, ir_id x) {
+    ir_builder *b = s->k->b;
     const base_type type = s->x->type;
     const bool wide = s->key == IR_U64;
     const uint64_t middle = wide ? UINT64_C(1) << 63 : 1u << 31,
@@ -98,42 +85,96 @@ static ir_id key_of(sort *s, ir_id x) {
         key = ir_select(b, ir_gt(b, size, number(s, infinity)), number(s, nan), order);
     } else if (ir_type_in(tile_element(type), IR_SIGNED)) {
         x = ir_cast(b, wide ? IR_I64 : IR_I32, x);
-        key = ir_xor(b, ir_bitcast(b, s->key, 1, x), number(s, middle));
+        key = ir_bitcast(b, s->key, 1, x);
+        key =
+            s->bits ? tile_add(s->k, key, 1u << (s->bits - 1)) : ir_xor(b, key, number(s, middle));
     } else {
         key = ir_cast(b, s->key, x);
     }
-    return s->node->attr.sort.order == GRAPH_SORT_RISING ? key : ir_not(b, key);
+    if (s->node->attr.sort.order != GRAPH_SORT_RISING) key = ir_not(b, key);
+    return s->bits && s->bits < 32 && !s->shift ? tile_and(s->k, key, (1u << s->bits) - 1) : key;
 }
 
 static ir_memory scratch(sort *s, const char *name, uint32_t of, uint32_t which, ir_access access) {
     const ir_type type = of == SCRATCH_KEYS ? s->key : IR_U32;
-    return tile_scratch(&s->k, name, of + which, s->bound * ir_type_bytes(type), type, access);
+    return tile_scratch(s->k, name, of + which, s->bound * ir_type_bytes(type), type, access);
+}
+
+static ir_memory list(sort *s, const char *name, uint32_t key) {
+    return tile_scratch(s->k, name, key, s->bound * 4, IR_U32, IR_READ);
+}
+
+/* Of a dispatch that reads what is sorted, or gives the results. */
+static void declare_ends(sort *s, bool reads) {
+    tile_kernel *k = s->k;
+    const bool x = (reads && !s->listed) || s->last;
+    if (x) s->from = tile_read(k, "x", s->node->in[0]);
+    if (s->listed && reads) s->list_keys = list(s, "list_keys", SORT_LIST_KEYS);
+    if (s->listed && s->last) s->list_places = list(s, "list_places", SORT_LIST_PLACES);
+    if (s->last) s->out[0] = tile_write(k, "values", s->node->out[0]);
+    if (s->last) s->out[1] = tile_bind(k, "indices", s->node->out[1], IR_U32, IR_READ_WRITE);
+    s->offset = x ? tile_u32(k, "x_offset", s->x->offset) : IR_NO_ID;
+}
+
+static lower_count length_of(const sort *s) {
+    return s->listed ? (lower_count){s->d, 0} : lower_count_of(s->x->dim[s->x->rank - 1]);
 }
 
 /* Buffers and numbers of a dispatch. */
-static void declare(sort *s, bool reads_x) {
-    tile_kernel *k = &s->k;
-    if (reads_x || s->last) s->from = tile_read(k, "x", s->node->in[0]);
-    s->out[0] = s->last ? tile_write(k, "values", s->node->out[0])
-                        : scratch(s, "keys_out", SCRATCH_KEYS, s->to, IR_READ_WRITE);
-    s->out[1] = s->last ? tile_bind(k, "indices", s->node->out[1], IR_U32, IR_READ_WRITE)
-                        : scratch(s, "places_out", SCRATCH_PLACES, s->to, IR_READ_WRITE);
-    s->length = tile_count(k, "length", lower_count_of(s->x->dim[s->x->rank - 1]));
-    s->count = tile_count(k, "rows", s->rows);
-    s->offset = reads_x || s->last ? tile_u32(k, "x_offset", s->x->offset) : IR_NO_ID;
+static void declare(sort *s, bool reads) {
+    declare_ends(s, reads);
+    if (!s->last) {
+        s->out[0] = scratch(s, "keys_out", SCRATCH_KEYS, s->to, IR_READ_WRITE);
+        s->out[1] = scratch(s, "places_out", SCRATCH_PLACES, s->to, IR_READ_WRITE);
+    }
+    s->length = tile_count(s->k, "length", length_of(s));
+    s->count = tile_count(s->k, "rows", s->rows);
 }
 
-/* row: where its elements begin in the results. */
-static void put(sort *s, ir_id row, ir_id column, ir_id key, ir_id place) {
-    ir_builder *b = s->k.b;
+/* row: where its elements begin. */
+static ir_id key_at(sort *s, ir_id row, ir_id column) {
+    ir_builder *b = s->k->b;
     const ir_id at = ir_add(b, row, column);
-    if (s->last) key = ir_load(b, s->from, ir_add(b, s->offset, ir_add(b, row, place)), 1);
-    ir_store(b, s->out[0], at, key);
-    ir_store(b, s->out[1], at, place);
+    if (s->listed) return ir_load(b, s->list_keys, at, 1);
+    return sort_key(s, ir_load(b, s->from, ir_add(b, s->offset, at), 1));
+}
+
+static ir_id x_at(sort *s, ir_id row, ir_id place) {
+    ir_builder *b = s->k->b;
+    return ir_load(b, s->from, ir_add(b, s->offset, ir_add(b, row, place)), 1);
+}
+
+/* A result: the element at a place. */
+static void put_result(sort *s, ir_id row, ir_id column, ir_id place) {
+    tile_kernel *k = s->k;
+    ir_builder *b = k->b;
+    ir_id to = row;
+    if (s->listed) {
+        const uint32_t length = s->x->dim[s->x->rank - 1].size;
+        place = ir_load(b, s->list_places, ir_add(b, row, place), 1);
+        row = tile_mul(k, tile_div(k, row, s->d), length);
+    } else if (s->kept < s->d) {
+        to = tile_mul(k, tile_div(k, row, s->d), s->kept);
+        ir_if(b, ir_lt(b, column, ir_u32(b, s->kept)));
+    }
+    to = ir_add(b, to, column);
+    ir_store(b, s->out[0], to, x_at(s, row, place));
+    ir_store(b, s->out[1], to, place);
+    if (s->kept < s->d) ir_end(b);
+}
+
+static void put(sort *s, ir_id row, ir_id column, ir_id key, ir_id place) {
+    if (s->last) {
+        put_result(s, row, column, place);
+        return;
+    }
+    const ir_id at = ir_add(s->k->b, row, column);
+    ir_store(s->k->b, s->out[0], at, key);
+    ir_store(s->k->b, s->out[1], at, place);
 }
 
 static void barrier(sort *s) {
-    if (s->lanes > 1) ir_barrier(s->k.b);
+    if (s->lanes > 1) ir_barrier(s->k->b);
 }
 
 /* ---- two runs -------------------------------------------------------------------------------- */
@@ -148,14 +189,14 @@ typedef struct run { /* sorted elements of an array */
 
 /* How many of the first `diagonal` elements of both are x's; ties are x's. */
 static ir_id search(sort *s, ir_memory keys, run x, run y, ir_id diagonal, ir_id steps) {
-    ir_builder *b = s->k.b;
+    ir_builder *b = s->k->b;
     const ir_memory low = ir_register(b, IR_U32, 1), high = ir_register(b, IR_U32, 1);
     ir_set(b, low, ir_sub(b, diagonal, ir_min(b, diagonal, y.n)));
     ir_set(b, high, ir_min(b, diagonal, x.n));
     ir_loop(b, ir_u32(b, 0), steps, ir_u32(b, 1));
     const ir_id from = ir_get(b, low), to = ir_get(b, high);
     ir_if(b, ir_lt(b, from, to));
-    const ir_id middle = tile_shr(&s->k, ir_add(b, from, to), 1), next = tile_add(&s->k, middle, 1),
+    const ir_id middle = tile_shr(s->k, ir_add(b, from, to), 1), next = tile_add(s->k, middle, 1),
                 mine = ir_load(b, keys, ir_add(b, x.first, middle), 1),
                 other = ir_load(b, keys, ir_add(b, y.first, ir_sub(b, diagonal, next)), 1),
                 before = ir_le(b, mine, other);
@@ -169,7 +210,7 @@ static ir_id search(sort *s, ir_memory keys, run x, run y, ir_id diagonal, ir_id
  * runs there. All lanes have read theirs before the first writes. */
 static void merge_own(sort *s, const pairs *p, run of_x, run of_y, ir_id diagonal, ir_id at,
                       ir_id steps) {
-    tile_kernel *k = &s->k;
+    tile_kernel *k = s->k;
     ir_builder *b = k->b;
     const uint32_t all = s->block * s->rows_a_group, each = all / s->lanes;
     const ir_id most = ir_u32(b, all - 1), one = ir_u32(b, 1), zero = ir_u32(b, 0),
@@ -212,14 +253,14 @@ static uint32_t network_of(const sort *s) {
 
 /* Two neighbours of a step of the network, in order. */
 static void exchange(sort *s, const pairs *p, uint32_t part, ir_id turn, ir_id size, ir_id stride) {
-    ir_builder *b = s->k.b;
+    ir_builder *b = s->k->b;
     const ir_id one = ir_u32(b, 1), low = ir_and(b, turn, ir_sub(b, stride, one)),
                 i = ir_sub(b, ir_add(b, turn, turn), low), other = ir_add(b, i, stride);
     const ir_id key = ir_load(b, p->key, i, 1), key_o = ir_load(b, p->key, other, 1),
                 place = ir_load(b, p->place, i, 1), place_o = ir_load(b, p->place, other, 1);
     const ir_id behind =
         ir_or(b, ir_gt(b, key, key_o), ir_and(b, ir_eq(b, key, key_o), ir_gt(b, place, place_o)));
-    const ir_id within = tile_and(&s->k, i, part - 1),
+    const ir_id within = tile_and(s->k, i, part - 1),
                 rises = ir_eq(b, ir_and(b, within, size), ir_u32(b, 0));
     ir_if(b, ir_eq(b, behind, rises));
     ir_store(b, p->key, i, key_o);
@@ -230,13 +271,13 @@ static void exchange(sort *s, const pairs *p, uint32_t part, ir_id turn, ir_id s
 }
 
 static void network(sort *s, const pairs *p, uint32_t part) {
-    ir_builder *b = s->k.b;
+    ir_builder *b = s->k->b;
     const ir_id one = ir_u32(b, 1), zero = ir_u32(b, 0),
                 first = s->lanes > 1 ? ir_local(b, 0) : zero,
                 half = ir_u32(b, s->block * s->rows_a_group / 2);
     const ir_id stage = ir_loop(b, one, ir_u32(b, log_of(part) + 1), one),
                 size = ir_shl(b, one, stage), step = ir_loop(b, zero, stage, one),
-                stride = ir_shr(b, size, tile_add(&s->k, step, 1)),
+                stride = ir_shr(b, size, tile_add(s->k, step, 1)),
                 turn = ir_loop(b, first, half, ir_u32(b, s->lanes));
     exchange(s, p, part, turn, size, stride);
     ir_end(b);
@@ -246,7 +287,7 @@ static void network(sort *s, const pairs *p, uint32_t part) {
 
 /* From sorted parts to blocks. */
 static void merge_rounds(sort *s, const pairs *p, uint32_t part) {
-    tile_kernel *k = &s->k;
+    tile_kernel *k = s->k;
     ir_builder *b = k->b;
     const ir_id one = ir_u32(b, 1), at = tile_mul(k, ir_local(b, 0), part),
                 stage = ir_loop(b, ir_u32(b, log_of(part)), ir_u32(b, log_of(s->block)), one),
@@ -260,7 +301,7 @@ static void merge_rounds(sort *s, const pairs *p, uint32_t part) {
 
 /* Turns of a lane over the block; where element i of it is. */
 static ir_id elements(sort *s, ir_id *row, ir_id *column, ir_id *inside) {
-    tile_kernel *k = &s->k;
+    tile_kernel *k = s->k;
     ir_builder *b = k->b;
     const uint32_t n_block = (s->d + s->block - 1) / s->block;
     const ir_id group = tile_group(k), first = s->lanes > 1 ? ir_local(b, 0) : ir_u32(b, 0),
@@ -275,7 +316,7 @@ static ir_id elements(sort *s, ir_id *row, ir_id *column, ir_id *inside) {
 }
 
 static beryl_status sort_blocks(lowering *l, sort *s, beryl_error *error) {
-    tile_kernel *k = &s->k;
+    tile_kernel own, *k = s->k = &own;
     const uint32_t all = s->block * s->rows_a_group, n_block = (s->d + s->block - 1) / s->block;
     tile_begin(k, l, s->node, "sort_blocks", s->lanes);
     ir_builder *b = k->b;
@@ -286,8 +327,7 @@ static beryl_status sort_blocks(lowering *l, sort *s, beryl_error *error) {
     ir_store(b, p.place, i, column);
     /* what is not there is last: its place is behind all others */
     ir_if(b, inside);
-    const ir_id x = ir_load(b, s->from, ir_add(b, s->offset, ir_add(b, row, column)), 1);
-    ir_store(b, p.key, i, key_of(s, x));
+    ir_store(b, p.key, i, key_at(s, row, column));
     ir_else(b);
     ir_store(b, p.key, i, number(s, UINT64_MAX));
     ir_end(b), ir_end(b);
@@ -314,7 +354,7 @@ typedef struct part {
 } part;
 
 static void begin_part(sort *s, part *p, ir_id tile, ir_id length) {
-    tile_kernel *k = &s->k;
+    tile_kernel *k = s->k;
     ir_builder *b = k->b;
     const ir_id zero = ir_u32(b, 0), group = tile_group(k),
                 tiles = ir_div(b, ir_add(b, ir_u32(b, s->d - 1), tile), tile),
@@ -335,7 +375,7 @@ static void begin_part(sort *s, part *p, ir_id tile, ir_id length) {
 
 /* One lane: the next elements of both runs, from `taken` of x on. */
 static void merge_alone(sort *s, const part *p, ir_id taken) {
-    tile_kernel *k = &s->k;
+    tile_kernel *k = s->k;
     ir_builder *b = k->b;
     const ir_memory at_x = ir_register(b, IR_U32, 1), at_y = ir_register(b, IR_U32, 1);
     const ir_id zero = ir_u32(b, 0), one = ir_u32(b, 1), end_x = ir_add(b, p->x.first, p->x.n),
@@ -358,7 +398,7 @@ static void merge_alone(sort *s, const part *p, ir_id taken) {
 
 /* A workgroup a tile. */
 static void merge_together(sort *s, const part *p, ir_id steps) {
-    tile_kernel *k = &s->k;
+    tile_kernel *k = s->k;
     ir_builder *b = k->b;
     const uint32_t half = s->lanes / 2;
     const pairs tile = {ir_workgroup(b, s->key, s->block), ir_workgroup(b, IR_U32, s->block)};
@@ -398,7 +438,7 @@ static void merge_together(sort *s, const part *p, ir_id steps) {
 
 /* length: of the runs that are there. */
 static beryl_status merge(lowering *l, sort *s, uint32_t length, beryl_error *error) {
-    tile_kernel *k = &s->k;
+    tile_kernel own, *k = s->k = &own;
     uint32_t tile = s->block;
     while (s->lanes == 1 && tile < 2 * length && tile < SERIAL_TILE) tile *= 2;
     tile_begin(k, l, s->node, "sort_merge", s->lanes);
@@ -415,23 +455,90 @@ static beryl_status merge(lowering *l, sort *s, uint32_t length, beryl_error *er
     return tile_end(k, lower_count_times(s->rows, (s->d + tile - 1) / tile), 1, error);
 }
 
+/* ---- digit by digit -------------------------------------------------------------------------- */
+
+static void ends_begin(void *user, tile_kernel *k, bool puts) {
+    sort *s = user;
+    s->k = k;
+    s->last = puts;
+    declare_ends(s, true);
+}
+
+static ir_id ends_key(void *user, tile_kernel *k, ir_id row, ir_id column) {
+    sort *s = user;
+    s->k = k;
+    return key_at(s, tile_mul(k, row, s->d), column);
+}
+
+static void ends_put(void *user, tile_kernel *k, ir_id row, ir_id column, ir_id key, ir_id place) {
+    sort *s = user;
+    (void)key;
+    s->k = k;
+    put_result(s, tile_mul(k, row, s->d), column, place);
+}
+
+static beryl_status sort_digits(lowering *l, sort *s, bool *fits, beryl_error *error) {
+    tile_ordered o = {.n = s->d,
+                      .length = length_of(s),
+                      .rows = s->rows,
+                      .row_bound = s->row_bound,
+                      .shift = s->shift,
+                      .bits = s->bits,
+                      .ends = {s, ends_begin, ends_key, ends_put}};
+    *fits = tile_order_plan(l, &o);
+    return *fits ? tile_order_sort(l, s->node, &o, error) : BERYL_OK;
+}
+
+beryl_status sort_rows(lowering *l, sort *s, beryl_error *error) {
+    choose(l, s);
+    if (!BUILD_IS_SMALL && s->bits && s->d > (tile_serial(l) ? DIGITS_MIN_SERIAL : DIGITS_MIN)) {
+        bool fits;
+        const beryl_status status = sort_digits(l, s, &fits, error);
+        if (fits) return status;
+    }
+    s->bits = 0; /* whole keys are compared */
+    s->last = s->d <= s->block;
+    beryl_status status = sort_blocks(l, s, error);
+    for (uint32_t length = s->block; status == BERYL_OK && length < s->d; length *= 2) {
+        s->to = !s->to;
+        s->last = length * 2 >= s->d;
+        status = merge(l, s, length, error);
+    }
+    return status;
+}
+
+/* Where the bits are in which keys of a type differ. */
+static void bits_of(sort *s) {
+    const base_type type = s->x->type;
+    if (s->key == IR_U64) return;
+    s->bits = base_type_block_bytes(type) * 8;
+    if (type == TYPE_BF16) s->shift = 16;
+    if (type == TYPE_F16) s->shift = 13, s->bits = 19; /* as F32 */
+}
+
+/* All at the bound, where those that a run has do not lie side by side. */
+static lower_count rows_of(const graph_tensor *x, uint64_t bound) {
+    bool has_outer = false;
+    for (uint32_t i = 0; i + 1 < x->rank; i++) {
+        if (x->dim[i].extent && has_outer) return (lower_count){bound, 0};
+        has_outer = has_outer || x->dim[i].size != 1;
+    }
+    return lower_rows(x);
+}
+
 beryl_status tile_sort(lowering *l, const graph_node *node, beryl_error *error) {
     const graph_tensor *x = graph_tensor_at(l->g, node->in[0]);
     sort s = {.node = node,
               .x = x,
               .key = is_64(x->type) ? IR_U64 : IR_U32,
               .d = x->dim[x->rank - 1].size,
-              .rows = lower_rows(x),
               .bound = graph_element_bound(x)};
     if (s.d > ROW_MAX || s.bound > UINT32_MAX)
         return lower_refuse(l, node, "more elements than 32 bits count", error);
-    choose(l, &s);
-    s.last = s.d <= s.block;
-    beryl_status status = sort_blocks(l, &s, error);
-    for (uint32_t length = s.block; status == BERYL_OK && length < s.d; length *= 2) {
-        s.to = !s.to;
-        s.last = length * 2 >= s.d;
-        status = merge(l, &s, length, error);
-    }
-    return status;
+    s.kept = node->attr.sort.k ? node->attr.sort.k : s.d;
+    s.row_bound = s.d ? s.bound / s.d : 0;
+    s.rows = rows_of(x, s.row_bound);
+    bits_of(&s);
+    return !BUILD_IS_SMALL && sort_selects(l, &s) ? sort_select(l, &s, error)
+                                                  : sort_rows(l, &s, error);
 }
