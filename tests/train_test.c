@@ -796,7 +796,7 @@ static double loss_along(run *r, float *const *b, float *const *d, double far, d
         if (test_failed(r->t)) break;
         for (size_t k = 0; k < n; k++)
             moved[k] = (float)((double)b[i][k] + far * (double)d[i][k] / norm);
-        CHECK_INT(r->t, train_state_put(r->train, a->matrices[i].value, moved, n, NULL), BERYL_OK);
+        CHECK_INT(r->t, train_state_put(r->train, a->matrices[i].value, moved, NULL), BERYL_OK);
     }
     return valid_loss(r);
 }

@@ -30,8 +30,9 @@ enum {
     BUILD_HAS_TRAINING = BUILD_HAS_ADAPTERS,
     /* Types of weights that no model's file has: of users' graphs alone. */
     BUILD_HAS_OWN_TYPES = !BUILD_IS_MODULE,
-    /* ONNX files. */
-    BUILD_HAS_ONNX = !BUILD_IS_SMALL
+    /* Graphs of one's own, and ONNX files. */
+    BUILD_HAS_GRAPHS = !BUILD_IS_SMALL,
+    BUILD_HAS_ONNX = BUILD_HAS_GRAPHS
 };
 
 #endif

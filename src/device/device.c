@@ -7,6 +7,7 @@
  * backend only translates, and the dummy device refuses exactly what a real one would.
  */
 #include "device/device.h"
+#include "base/build.h"
 #include "base/error.h"
 #include "base/file.h"
 
@@ -76,11 +77,11 @@ void device_stats_bytes(device *d, int64_t delta) {
 /* ---- devices --------------------------------------------------------------------------------- */
 
 static void *enter(device *d) {
-    return d->backend->enter ? d->backend->enter(d) : NULL;
+    return BUILD_HAS_C_TEXTS && d->backend->enter ? d->backend->enter(d) : NULL;
 }
 
 static void leave(device *d, void *own) {
-    if (d->backend->leave) d->backend->leave(d, own);
+    if (BUILD_HAS_C_TEXTS && d->backend->leave) d->backend->leave(d, own);
 }
 
 static void pool_fini(device *d, device_pool *pool, size_t size) {

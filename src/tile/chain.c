@@ -382,7 +382,7 @@ beryl_status tile_update(lowering *l, const graph_node *node, beryl_error *error
     tree_shared shared = {.memory_of = memory_of};
     update_memory m = {.n_state = 0};
     uint64_t n_group = 0;
-    tree_walk walk, *c = &walk;
+    tree_walk walk = {.k = &k}, *c = &walk;
     for (uint32_t i = 0; i < u->n; i++) {
         if (!read_body(&c->t, l, u, i)) return lower_refuse(l, node, "no update", error);
         count_memory(&m, l->g, &c->t);

@@ -5,7 +5,6 @@
  * then lies side by side: the last of it is kept, or its sum is made by stretches of the list,
  * then by stretches of what is left of them. No two lanes write to one place, and sums have one
  * order. Axes along which all indices are the same are not sorted: they are rows of a pair. */
-#include "base/build.h"
 #include "base/error.h"
 #include "tile/order.h"
 #include "tile/walk.h"
@@ -99,7 +98,7 @@ static beryl_status move(lowering *l, const graph_node *node, const moving *m, b
     const uint32_t wide = makes_fours(m, &w, out) ? 4 : 1;
     w.size[w.n - 1].factor /= wide;
     for (uint32_t i = 0; i < MOVED; i++) w.stride[i][w.n - 1] *= wide;
-    const bool many = !BUILD_IS_SMALL && m->ids && m->x && !tile_serial(l) &&
+    const bool many = m->ids && m->x && !tile_serial(l) &&
                       graph_element_bound(out) / wide >= MANY &&
                       l->caps->workgroup_invocations >= MANY_LANES;
     const uint32_t lanes = many ? MANY_LANES : ORDER_LANES, n_item = many ? ITEMS : 1;

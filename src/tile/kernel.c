@@ -546,6 +546,9 @@ bool tile_aligned(const tile_kernel *k, const graph_tensor *t) {
     return fits && t->rank > 0 && t->stride[t->rank - 1] == 1;
 }
 
+/* Of graphs of one's own: no model has it. */
+#define OWN(lower) (BUILD_HAS_GRAPHS ? (lower) : NULL)
+
 lower_fn *tile_lowering(base_op op) {
     static lower_fn *const table[OP_COUNT] = {
         [OP_GATHER_ROWS] = tile_gather_rows,
@@ -563,15 +566,17 @@ lower_fn *tile_lowering(base_op op) {
         [OP_SET_ROWS] = tile_set_rows,
         [OP_FUSED] = tile_fused,
         [OP_CONTRACT] = tile_contract,
-        [OP_SORT] = tile_sort,
-        [OP_GATHER] = tile_gather,
-        [OP_SCATTER] = tile_scatter,
-        [OP_SCATTER_ADD] = tile_scatter,
-        [OP_ONE_HOT] = tile_one_hot,
-        [OP_NONZERO] = tile_nonzero,
+        [OP_SORT] = OWN(tile_sort),
+        [OP_GATHER] = OWN(tile_gather),
+        [OP_SCATTER] = OWN(tile_scatter),
+        [OP_SCATTER_ADD] = OWN(tile_scatter),
+        [OP_ONE_HOT] = OWN(tile_one_hot),
+        [OP_NONZERO] = OWN(tile_nonzero),
         [OP_ASSIGN] = tile_assign,
     };
-    if (op == OP_CUMSUM || op == OP_CUMPROD || op == OP_CUMMAX || op == OP_CUMMIN)
+    if (BUILD_HAS_GRAPHS &&
+        (op == OP_CUMSUM || op == OP_CUMPROD || op == OP_CUMMAX || op == OP_CUMMIN))
         return tile_scan; /* some of which are trees */
     return graph_op_is_in_trees(op) || graph_op_reduces(op) ? tile_operation : table[op];
 }
+#undef OWN

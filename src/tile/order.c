@@ -38,11 +38,6 @@ static uint32_t half_of(uint32_t digit) {
     return digit > HALF_MAX ? (digit + 1) / 2 : digit;
 }
 
-/* A lane a tile, or a span: on processors, and in the module whose models have nothing to order. */
-static bool works_alone(const lowering *l) {
-    return BUILD_IS_SMALL || tile_serial(l);
-}
-
 bool tile_order_plan(const lowering *l, tile_ordered *o) {
     const device_caps *caps = l->caps;
     const uint32_t bytes = caps->workgroup_bytes ? caps->workgroup_bytes : BYTES_MIN;
@@ -50,7 +45,7 @@ bool tile_order_plan(const lowering *l, tile_ordered *o) {
     o->digit = (o->bits + o->n_pass - 1) / o->n_pass;
     o->lanes = 1;
     o->each = o->tile = TILE_SERIAL;
-    if (!works_alone(l)) {
+    if (!tile_serial(l)) {
         o->each = o->n > FEW ? EACH : EACH_FEW;
         for (o->lanes = LANES;; o->lanes /= 2) {
             o->tile = o->lanes * o->each;
@@ -93,11 +88,11 @@ ir_memory tile_order_places(tile_kernel *k, const tile_ordered *o) {
 
 static uint32_t span_lanes(const lowering *l) {
     const uint32_t most = l->caps->workgroup_invocations;
-    return works_alone(l) ? 1 : most && most < LANES ? most : LANES;
+    return tile_serial(l) ? 1 : most && most < LANES ? most : LANES;
 }
 
 static uint32_t span_of(const lowering *l) {
-    return works_alone(l) ? SPAN_SERIAL : SPAN * span_lanes(l);
+    return tile_serial(l) ? SPAN_SERIAL : SPAN * span_lanes(l);
 }
 
 /* With room for what the last lanes read beyond its end. */
@@ -223,7 +218,7 @@ static beryl_status count(lowering *l, const graph_node *node, const tile_ordere
     ir_store(b, p->cell, v, ir_u32(b, 0));
     ir_end(b);
     barrier(p);
-    if (!BUILD_IS_SMALL && o->lanes > 1) {
+    if (o->lanes > 1) {
         count_together(p);
     } else {
         const ir_id i = ir_loop(b, ir_u32(b, 0), p->n, ir_u32(b, 1)),
@@ -433,7 +428,7 @@ beryl_status tile_order_sort(lowering *l, const graph_node *node, const tile_ord
         pass p = {.o = o, .number = number};
         if (status != BERYL_OK) break;
         begin_pass(&p, l, node, true);
-        if (!BUILD_IS_SMALL && o->lanes > 1) put_together(&p);
+        if (o->lanes > 1) put_together(&p);
         else put_alone(&p);
         status = tile_end(&p.k, lower_count_times(o->rows, o->n_tile), 1, error);
     }
@@ -458,7 +453,7 @@ static beryl_status spans(lowering *l, const graph_node *node, uint32_t level, u
                 from = tile_mul(&k, span, size);
     ir_if(b, ir_lt(b, span, ir_u32(b, n_span)));
     ir_set(b, reg, up || n_span == 1 ? zero : ir_load(b, next, span, 1));
-    if (BUILD_IS_SMALL || k.lanes == 1) {
+    if (k.lanes == 1) {
         const ir_id left = ir_min(b, ir_sub(b, end, from), ir_u32(b, size)),
                     at = ir_add(b, from, ir_loop(b, zero, left, ir_u32(b, 1))),
                     before = ir_get(b, reg);

@@ -205,7 +205,7 @@ beryl_status tile_scan(lowering *l, const graph_node *node, beryl_error *error) 
     const uint32_t last = x->rank ? x->rank - 1u : 0, d = x->rank ? x->dim[last].size : 0;
     const uint64_t n = graph_element_bound(x), rows = d ? n / d : 0;
     const uint32_t bytes = x->type == TYPE_F64 ? 8 : 4, memory = 2 * EACH * LANES * bytes;
-    if (BUILD_IS_SMALL || tile_serial(l) || node->attr.cumsum.axis != last || x->dim[last].extent ||
+    if (tile_serial(l) || node->attr.cumsum.axis != last || x->dim[last].extent ||
         d < (rows < FEW ? LONG_FEW : LONG) || n > UINT32_MAX || !lies_in_rows(x) ||
         !lies_in_rows(out) || (caps->workgroup_bytes ? caps->workgroup_bytes : 16 << 10) < memory ||
         (caps->workgroup_invocations && caps->workgroup_invocations < LANES))

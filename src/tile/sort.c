@@ -491,7 +491,7 @@ static beryl_status sort_digits(lowering *l, sort *s, bool *fits, beryl_error *e
 
 beryl_status sort_rows(lowering *l, sort *s, beryl_error *error) {
     choose(l, s);
-    if (!BUILD_IS_SMALL && s->bits && s->d > (tile_serial(l) ? DIGITS_MIN_SERIAL : DIGITS_MIN)) {
+    if (s->bits && s->d > (tile_serial(l) ? DIGITS_MIN_SERIAL : DIGITS_MIN)) {
         bool fits;
         const beryl_status status = sort_digits(l, s, &fits, error);
         if (fits) return status;
@@ -539,6 +539,5 @@ beryl_status tile_sort(lowering *l, const graph_node *node, beryl_error *error) 
     s.row_bound = s.d ? s.bound / s.d : 0;
     s.rows = rows_of(x, s.row_bound);
     bits_of(&s);
-    return !BUILD_IS_SMALL && sort_selects(l, &s) ? sort_select(l, &s, error)
-                                                  : sort_rows(l, &s, error);
+    return sort_selects(l, &s) ? sort_select(l, &s, error) : sort_rows(l, &s, error);
 }

@@ -365,20 +365,20 @@ bool cuda_graph_run(cuda *d, const device_command *commands, size_t n, const voi
 void cuda_graphs_forget(cuda *d, const cuda_program *program); /* NULL: all */
 
 /* The backend of a flavour: `start`, of the file's own, is all that differs. */
-#define CUDA_BACKEND(title, language)                                                           \
-    {                                                                                           \
-        .name = title, .languages = DEVICE_LANGUAGE_BIT(language),                              \
-        .buffer_bytes = sizeof(cuda_buffer), .program_bytes = sizeof(cuda_program),             \
-        .bindings_bytes = sizeof(cuda_bindings), .start = start, .stop = cuda_stop,             \
-        .count = cuda_count, .describe = cuda_describe, .open = cuda_open, .close = cuda_close, \
-        .enter = cuda_enter, .leave = cuda_leave, .drain = cuda_drain, .buffer_make = cuda_buffer_make, .buffer_drop = cuda_buffer_drop,  \
-        .handle = cuda_handle, .write = cuda_write, .stage_max = cuda_stage_max,                \
-        .stage = cuda_stage_take, .stage_commit = cuda_stage_commit,                            \
-        .program_make = cuda_program_make, .program_status = cuda_program_status,               \
-        .program_drop = cuda_program_drop, .bindings_make = cuda_bindings_make,                 \
-        .bindings_drop = cuda_bindings_drop, .submit = cuda_submit, .poll = cuda_poll,          \
-        .wait = cuda_wait, .fetched = cuda_fetched, .fetch_drop = cuda_fetch_drop,              \
-        .stamps = cuda_stamps,                                                                  \
+#define CUDA_BACKEND(title, language)                                                            \
+    {                                                                                            \
+        .name = title, .languages = DEVICE_LANGUAGE_BIT(language),                               \
+        .buffer_bytes = sizeof(cuda_buffer), .program_bytes = sizeof(cuda_program),              \
+        .bindings_bytes = sizeof(cuda_bindings), .start = start, .stop = cuda_stop,              \
+        .count = cuda_count, .describe = cuda_describe, .open = cuda_open, .close = cuda_close,  \
+        .enter = cuda_enter, .leave = cuda_leave, .drain = cuda_drain,                           \
+        .buffer_make = cuda_buffer_make, .buffer_drop = cuda_buffer_drop, .handle = cuda_handle, \
+        .write = cuda_write, .stage_max = cuda_stage_max, .stage = cuda_stage_take,              \
+        .stage_commit = cuda_stage_commit, .program_make = cuda_program_make,                    \
+        .program_status = cuda_program_status, .program_drop = cuda_program_drop,                \
+        .bindings_make = cuda_bindings_make, .bindings_drop = cuda_bindings_drop,                \
+        .submit = cuda_submit, .poll = cuda_poll, .wait = cuda_wait, .fetched = cuda_fetched,    \
+        .fetch_drop = cuda_fetch_drop, .stamps = cuda_stamps,                                    \
     }
 
 #endif
