@@ -140,9 +140,10 @@ typedef struct building {
     gemma4_tower t;
     graph *g;
     const gemma4_vision *v;
-    graph_dim n, m;             /* patches, soft tokens */
-    graph_value cosines, sines; // [n, 1, 2, 1, quarter], [n, 1, 2, 2, quarter]
-    graph_value slot, last;     /* of attention over all patches */
+    graph_dim n, m;         /* patches, soft tokens */
+    graph_value cosines;    /* [n, 1, 2, 1, quarter] */
+    graph_value sines;      /* [n, 1, 2, 2, quarter] */
+    graph_value slot, last; /* of attention over all patches */
 } building;
 
 /* [n, H * head_dim] as [n, H, head_dim] */

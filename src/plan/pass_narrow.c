@@ -48,34 +48,30 @@ static bool is_made_by_a_tree(const graph *g, const graph_node *node, graph_valu
     return false;
 }
 
-static bool can_be_halves(const graph *g, const graph_store *store, const lower_settings *settings,
-                          graph_value v) {
+/* By what makes it. */
+static bool can_be_halves(const graph *g, graph_value v) {
     const graph_tensor *t = graph_tensor_at(g, v);
-    bool read = false;
-    if (t->type != TYPE_F32 || t->role != ROLE_INTERMEDIATE || t->base || t->node == UINT32_MAX ||
-        g->nodes.data[t->node].dead || !is_made_by_a_tree(g, &g->nodes.data[t->node], v))
-        return false;
-    for (size_t i = t->node + 1; i < g->nodes.count; i++) {
-        const graph_node *node = &g->nodes.data[i];
-        bool reads = false;
-        for (uint32_t k = 0; !node->dead && k < node->n_in; k++)
-            reads |= node->in[k] && graph_base_of(g, node->in[k]) == v;
-        if (!reads) continue;
-        const graph_node *product = product_of(g, node, v);
-        if (!product || !tile_takes_halves(g, store, settings, product)) return false;
-        read = true;
-    }
-    return read;
+    return t->type == TYPE_F32 && t->role == ROLE_INTERMEDIATE && !t->base &&
+           t->node != UINT32_MAX && !g->nodes.data[t->node].dead &&
+           is_made_by_a_tree(g, &g->nodes.data[t->node], v);
 }
 
 void graph_pass_narrow(graph *g, const graph_store *store, const graph_exec_options *options) {
     const lower_settings settings = lower_settings_of(options);
+    graph_tensor *tensors = g->tensors.data;
     if (settings.exact || !store->device || !device_caps_of(store->device)->fragments) return;
-    for (graph_value v = 1; v < g->tensors.count; v++) {
-        graph_tensor *t = &g->tensors.data[v];
-        /* views come after what they are views of */
-        t->narrow =
-            t->base ? graph_tensor_at(g, t->base)->narrow : can_be_halves(g, store, &settings, v);
-        if (t->narrow) t->type = TYPE_F16;
+    for (graph_value v = 1; v < g->tensors.count; v++) tensors[v].narrow = can_be_halves(g, v);
+    for (size_t i = 0; i < g->nodes.count; i++) {
+        const graph_node *node = &g->nodes.data[i];
+        for (uint32_t k = 0; !node->dead && k < node->n_in; k++) {
+            const graph_value v = node->in[k] ? graph_base_of(g, node->in[k]) : 0;
+            if (!v || !tensors[v].narrow) continue;
+            const graph_node *product = product_of(g, node, v);
+            tensors[v].narrow = product && tile_takes_halves(g, store, &settings, product);
+        }
+    }
+    for (graph_value v = 1; v < g->tensors.count; v++) { /* views come after what they show */
+        if (tensors[v].base) tensors[v].narrow = tensors[tensors[v].base].narrow;
+        if (tensors[v].narrow) tensors[v].type = TYPE_F16;
     }
 }
