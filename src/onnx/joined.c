@@ -3,6 +3,7 @@
 #include "onnx/operators.h"
 
 #include <math.h>
+#include <string.h>
 
 static bool add_reader(base_map *readers, base_view name, uint32_t node) {
     if (!name.size) return true;
@@ -31,28 +32,34 @@ static bool is_known(const onnx_call *c, size_t k, uint64_t count) {
     return a && (a->data || a->from) && a->type == TYPE_F32 && onnx_array_count(a) == count;
 }
 
+/* Of one that was made here. */
 static float *numbers_of(const onnx_array *a) {
     return (float *)(uintptr_t)a->data;
 }
 
+/* Of any: those of the file lie at any byte. */
+static double number_at(const onnx_array *a, uint64_t i) {
+    float x;
+    memcpy(&x, (const char *)a->data + i * sizeof x, sizeof x);
+    return (double)x;
+}
+
 bool onnx_norm_scales(onnx_call *norm, uint32_t n, onnx_array **scale, onnx_array **shift) {
-    const float eps = onnx_real(norm, "epsilon", 1e-5f), *in[4];
+    const double eps = (double)onnx_real(norm, "epsilon", 1e-5f);
+    const onnx_array *in[4];
     *scale = *shift = NULL;
     if (onnx_whole(norm, "training_mode", 0)) return false;
     for (size_t k = 0; k < 4; k++)
         if (!is_known(norm, k + 1, n)) return false;
-    for (size_t k = 0; k < 4; k++) {
-        const onnx_array *a = onnx_known(norm, k + 1);
-        if (!a) return false;
-        in[k] = numbers_of(a);
-    }
+    for (size_t k = 0; k < 4; k++)
+        if (!(in[k] = onnx_known(norm, k + 1))) return false;
     *scale = onnx_array_make(norm, TYPE_F32, 1, &n);
     *shift = *scale ? onnx_array_make(norm, TYPE_F32, 1, &n) : NULL;
     if (!*shift) return false;
     for (uint32_t i = 0; i < n; i++) {
-        const double by = in[0][i] / sqrt((double)in[3][i] + (double)eps);
+        const double by = number_at(in[0], i) / sqrt(number_at(in[3], i) + eps);
         numbers_of(*scale)[i] = (float)by;
-        numbers_of(*shift)[i] = (float)(in[1][i] - in[2][i] * by);
+        numbers_of(*shift)[i] = (float)(number_at(in[1], i) - number_at(in[2], i) * by);
     }
     return true;
 }
@@ -76,10 +83,10 @@ bool onnx_join_norm(onnx_call *conv) {
     to = onnx_array_make(conv, TYPE_F32, from->rank, from->dim);
     if (!to || !weights || (biased && !bias)) return false;
     for (uint32_t i = 0; i < n; i++) {
-        const float by = numbers_of(scale)[i];
+        const double by = number_at(scale, i);
         for (uint64_t k = i * each; k < (i + 1) * each; k++)
-            numbers_of(to)[k] = numbers_of(weights)[k] * by;
-        if (bias) numbers_of(shift)[i] += numbers_of(bias)[i] * by;
+            numbers_of(to)[k] = (float)(number_at(weights, k) * by);
+        if (bias) numbers_of(shift)[i] += (float)(number_at(bias, i) * by);
     }
     to->lasting = shift->lasting = true;
     conv->in[1] = (onnx_value){.array = to};
