@@ -168,6 +168,11 @@ refused_part picture-elsewhere 'a data URL in base64 is taken' '{"type":"image_u
 printf '%s\n' "$seen" >media/rows.jsonl
 refused model-without-a-tower 1 'rows.jsonl, line 1: this model has no tower for pictures' "$model" media/rows.jsonl --out x
 
+name=train/towers-of-another-file
+cp "$data/e2b-mmproj.gguf" media/model.gguf
+run media/model.gguf media/rows.jsonl --mmproj "$data/e2b-mmproj.mmproj.gguf" --rank 2 --targets q --dry-run
+code 0 && like "$out" '^1 rows? of' && ok
+
 # ---- PEFT and llama.cpp read what is written, where they are installed ----------------------------------------
 out=$("$tools/adapter-check" "$program" 2>err.txt)
 rc=$? err=$(grep -v '^skip' <<<"$out"; tail -n 1 err.txt)

@@ -124,7 +124,7 @@ typedef enum args_kind {
       "Sound (WAV, FLAC, MP3, Ogg), likewise; what is longer than 30 s is cut into clips")         \
     X(VIDEO, "video", 0, MEDIA, "FILE", ON_RUN | ON_LOGITS,                                        \
       "A video, likewise: a picture a second, 32 at most, by ffmpeg, without its sound")           \
-    X(MMPROJ, "mmproj", 0, FILE, "FILE", ON_MEDIA | ON_SHOW | ON_BENCH,                            \
+    X(MMPROJ, "mmproj", 0, FILE, "FILE", ON_MEDIA | ON_SHOW | ON_BENCH | ON_TRAIN,                 \
       "The file with the towers for pictures and sound; default the model's own, or one beside "   \
       "it")                                                                                        \
     X(BUDGET, "image-budget", 0, COUNT, "N", ON_MEDIA,                                             \
