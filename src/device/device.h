@@ -395,8 +395,9 @@ typedef struct device_backend { /* one const table a backend */
      * begin so. */
     beryl_status (*open)(void *driver, const device_caps *caps, const device_mask *mask,
                          device **out, beryl_error *error);
-    /* Around every call from drain on, for a driver that has a current device in each thread: enter
-     * gives the thread's own, leave sets it again. NULL: there is none. */
+    /* Around calls that reach a driver with a current device in each thread: enter makes d that
+     * device and gives the thread's own, leave sets that again. NULL: there is none. Opening and
+     * closing see to it themselves. */
     void *(*enter)(device *d);
     void (*leave)(device *d, void *own);
     /* Closing: first drain (may be NULL) waits until the device and its workers are idle, then all

@@ -115,8 +115,8 @@ typedef struct pass {
     bool given, taken; /* keys are the user's; results are */
     ir_memory keys, places, to[2], counts;
     ir_memory cell, sorted, count, sums; /* workgroup arrays */
-    ir_id shift, rows, row, base, tile, first, n,
-        before; /* n: of this tile; base: of the row's keys */
+    ir_id shift, rows, row, tile, first, before;
+    ir_id base, n; /* of the row's keys; of this tile's */
 } pass;
 
 static void begin_pass(pass *p, lowering *l, const graph_node *node, bool put) {

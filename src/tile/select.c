@@ -252,9 +252,9 @@ static beryl_status share(lowering *l, selecting *x, beryl_error *error) {
     return end(x, true, error);
 }
 
-typedef struct
-    taking { /* of a chunk: where the next one goes, of those before and of those alike */
-    ir_memory keys, places, next[2];
+typedef struct taking { /* of a chunk */
+    ir_memory keys, places;
+    ir_memory next[2];    /* where the next one goes, of those before and of those alike */
     ir_id key, last, row; /* the key, without what is below its digits; where the list begins */
 } taking;
 

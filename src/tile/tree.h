@@ -71,8 +71,8 @@ typedef struct tree_value {
 typedef enum tree_stat_kind {
     TREE_LARGEST,
     TREE_MEAN,
-    TREE_SUM_OVER /* 1 / sum */,
-    TREE_RMS_OVER /* 1 / sqrt(mean of squares + eps), or of the variance */,
+    TREE_SUM_OVER, /* 1 / sum */
+    TREE_RMS_OVER, /* 1 / sqrt(mean of squares + eps), or of the variance */
     TREE_SUM,
     TREE_AMAX, /* NaN where one is, unlike LARGEST */
     TREE_AMIN
@@ -111,9 +111,8 @@ typedef struct tree {
     /* topk or argmax of `chosen`, or what reduces it (tile/reduce.h): then the one result, which
      * no value makes; NULL: none */
     const graph_node *choice;
-    const graph_node
-        *second;        /* another reduction like `choice`, of the same elements; NULL: none */
-    graph_tensor whole; /* of reductions: their input, as it is seen */
+    const graph_node *second; /* like `choice`, of the same elements; NULL: none */
+    graph_tensor whole;       /* of reductions: their input, as it is seen */
     /* linear or linear_id at its start, whose results are given: the first values */
     const graph_node *product[TREE_PRODUCTS];
     graph_value tensors[LOWER_WALK_TENSORS]; /* results [n_out] first; 0: indices (maps.h) */
@@ -217,10 +216,12 @@ ir_id tree_value_at(tree_walk *c, tree_spot *s, uint32_t v);
 ir_id tree_variance(tree_walk *c, const tree_stat *s, ir_id squares);
 /* What a scan is there: who walks the row says it before anything asks. */
 void tree_value_set(tree_walk *c, tree_spot *s, uint32_t v, ir_id made);
-/* Stores the results of a level, but for numbers of whole rows, and these; which those are. */
+/* Stores the results of a level that have an element for each of the row. */
 void tree_store(tree_walk *c, tree_spot *s, uint32_t level);
-void tree_store_numbers(tree_walk *c, tree_spot *s);
+/* Is result `out` one of them? */
 bool tree_stores_at(const tree *t, uint32_t out, uint32_t level);
+/* Stores the results that are a number for the whole row. Are there any? */
+void tree_store_numbers(tree_walk *c, tree_spot *s);
 bool tree_has_numbers(const tree *t);
 
 /* The end of products: can it be one, with nothing but pointwise operations on all that they make?

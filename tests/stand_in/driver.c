@@ -612,11 +612,6 @@ static int context_get(void **out) {
     return 0;
 }
 
-static int device_get(int *device) {
-    *device = current ? current->device : 0;
-    return 0;
-}
-
 static int device_set(int device) {
     if (device < 0 || device >= N_DEVICE) return 101;
     current = &state.hip[device];
@@ -736,7 +731,7 @@ GIVE_ONE(cuCtxDestroy_v2, (context * c), context_drop(c))
 ONE(cuCtxSetCurrent, (context * c), context_set(c))
 ONE(cuCtxGetCurrent, (void **c), context_get(c))
 ONE(hipSetDevice, (int id), device_set(id))
-ONE(hipGetDevice, (int *id), device_get(id))
+ONE(hipGetDevice, (int *id), set_int(id, current ? current->device : 0))
 ONE(hipGetDevicePropertiesR0600, (char *to, int id), ((void)id, hip_properties(to)))
 BOTH(cuMemAlloc_v2, hipMalloc, (uint64_t * at, size_t size), memory_take(at, size))
 GIVE(cuMemFree_v2, hipFree, (uint64_t at), memory_give(at))
