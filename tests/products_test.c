@@ -483,8 +483,8 @@ void test_products(test *t) {
                     continue;
                 /* each is compiled for a while: every type with some problems, every problem with
                  * some types; all of them by make test-all */
-                if ((k >= RARE && !test_drawn(i + k, f, 4)) ||
-                    (!strcmp(test_forms[f].name, "opencl") && !test_drawn(i, k, 4)) ||
+                if ((k >= RARE && !test_drawn(i + k, f, 8)) ||
+                    (!strcmp(test_forms[f].name, "opencl") && !test_drawn(i, k, 8)) ||
                     (!strcmp(test_forms[f].name, "host") && !test_drawn(i + 1, k, 2)))
                     continue;
                 if (!test_case(t, "products/%s/%s-%s", test_forms[f].name, problems[i].name,

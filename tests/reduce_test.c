@@ -180,7 +180,7 @@ static void run_form(test *t, const test_form *form, size_t number) {
         if (status == BERYL_NO_DEVICE) test_skip(t, "%s", error.message);
         else if (status != BERYL_OK) test_fail(t, __FILE__, __LINE__, "%s", error.message);
         for (uint64_t round = 0; status == BERYL_OK && test_form_round(t, form, d, &round);)
-            run(t, &heap, d, &problems[i], i + number + (size_t)round, form->brief ? 12 : 4);
+            run(t, &heap, d, &problems[i], i + number + (size_t)round, form->brief ? 24 : 4);
     }
     if (status == BERYL_OK && !form->stand_in &&
         test_case(t, "reduce/%s/rows-of-halves", form->name))

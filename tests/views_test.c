@@ -524,7 +524,7 @@ static void run_read(test *t, const test_form *form, size_t number) {
         /* a driver compiles each kernel for a while, the interpreter takes a second a million */
         const bool quick = !strcmp(form->device, "interpreter") || !strcmp(form->device, "host"),
                    large = strstr(read[i].name, "large") != NULL;
-        if ((!quick && !large && !test_drawn(i, number, form->stand_in ? 8 : 3)) ||
+        if ((!quick && !large && !test_drawn(i, number, form->stand_in ? 8 : 5)) ||
             (large && form->brief && strcmp(form->device, "webgpu:software") != 0) ||
             !test_case(t, "views/%s/%s", form->name, read[i].name))
             continue;
