@@ -43,3 +43,24 @@ export function byId<K extends keyof HTMLElementTagNameMap>(id: string, tag: K):
 export function button(label: string, click: () => void, className = "", title = ""): HTMLButtonElement {
     return el("button", { type: "button", className, title, on: { click } }, label);
 }
+
+/** A number that a panel asks for. */
+export interface NumberField<Key extends string> {
+    key: Key;
+    label: string;
+    hint: string;
+    min: number;
+    max: number;
+}
+
+/** An input under its label, with a hint that tells what it is for. id: the input's own from now on. */
+export function field(id: string, label: string, hint: string, input: HTMLElement): HTMLElement {
+    input.id = id;
+    input.setAttribute("aria-describedby", `${id}-hint`);
+    return el("div", { className: "field" }, el("label", { htmlFor: id }, label), input, el("span", { id: `${id}-hint`, className: "dim small" }, hint));
+}
+
+/** An input for a number between the field's least and most. */
+export function numberInput<Key extends string>({ min, max }: NumberField<Key>, value: string, placeholder = ""): HTMLInputElement {
+    return el("input", { type: "number", min: String(min), max: String(max), step: "any", inputMode: "decimal", value, placeholder });
+}

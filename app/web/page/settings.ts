@@ -2,19 +2,14 @@
  * settings.ts - the panel with system prompt, sampling and looks. Changes are told at once; 0 and an empty field mean the
  * model's own default.
  */
-import { button, el, fill } from "./dom";
+import { button, el, field, fill, numberInput, type NumberField } from "./dom";
 import type { Settings } from "./store";
 
-interface NumberField {
-    key: "temperature" | "topK" | "topP" | "minP" | "maxTokens" | "context";
-    label: string;
-    hint: string;
-    min: number;
-    max: number;
+interface SettingField extends NumberField<"temperature" | "topK" | "topP" | "minP" | "maxTokens" | "context"> {
     step: number;
 }
 
-const FIELDS: readonly NumberField[] = [
+const FIELDS: readonly SettingField[] = [
     { key: "temperature", label: "Temperature", hint: "Lower is soberer. Empty: the model’s own.", min: 0.01, max: 5, step: 0.05 },
     { key: "topK", label: "Top k", hint: "Only the k likeliest words. Empty: the model’s own.", min: 1, max: 256, step: 1 },
     { key: "topP", label: "Top p", hint: "Only the likeliest words that together reach p.", min: 0.01, max: 1, step: 0.01 },
@@ -23,23 +18,12 @@ const FIELDS: readonly NumberField[] = [
     { key: "context", label: "Context, tokens", hint: "How much of a conversation the model sees. More takes more memory. The model is loaded anew.", min: 64, max: 131072, step: 64 },
 ];
 
-function field(label: string, hint: string, input: HTMLElement): HTMLElement {
-    const id = `set-${label.toLowerCase().replace(/\W+/g, "-")}`;
-    input.id = id;
-    input.setAttribute("aria-describedby", `${id}-hint`);
-    return el("div", { className: "field" }, el("label", { htmlFor: id }, label), input, el("span", { id: `${id}-hint`, className: "dim small" }, hint));
+function labelled(label: string, hint: string, input: HTMLElement): HTMLElement {
+    return field(`set-${label.toLowerCase().replace(/\W+/g, "-")}`, label, hint, input);
 }
 
-function numberField(settings: Settings, f: NumberField, own: Partial<Record<keyof Settings, number>>, changed: (key: keyof Settings) => void): HTMLElement {
-    const input = el("input", {
-        type: "number",
-        min: String(f.min),
-        max: String(f.max),
-        step: "any",
-        inputMode: "decimal",
-        value: settings[f.key] ? String(settings[f.key]) : "",
-        placeholder: own[f.key] === undefined ? "" : String(Number(own[f.key]?.toFixed(3))),
-    });
+function numberField(settings: Settings, f: SettingField, own: Partial<Record<keyof Settings, number>>, changed: (key: keyof Settings) => void): HTMLElement {
+    const input = numberInput(f, settings[f.key] ? String(settings[f.key]) : "", own[f.key] === undefined ? "" : String(Number(own[f.key]?.toFixed(3))));
     input.addEventListener("change", () => {
         const value = input.value === "" ? 0 : Math.min(f.max, Math.max(f.min, Number(input.value)));
         if (!Number.isFinite(value)) return;
@@ -47,7 +31,7 @@ function numberField(settings: Settings, f: NumberField, own: Partial<Record<key
         input.value = settings[f.key] ? String(settings[f.key]) : "";
         changed(f.key);
     });
-    return field(f.label, f.hint, input);
+    return labelled(f.label, f.hint, input);
 }
 
 /** Fills the panel and opens it. own: what an empty field means with the loaded model. `changed` is told which setting has a new value. */
@@ -76,10 +60,10 @@ export function settingsOpen(dialog: HTMLDialogElement, settings: Settings, own:
     fill(
         dialog,
         el("div", { className: "dialog-head" }, el("h2", { id: "settings-title" }, "Settings"), button("✕", () => dialog.close(), "quiet", "Close")),
-        field("System prompt", "What the model is told before every conversation.", system),
+        labelled("System prompt", "What the model is told before every conversation.", system),
         el("div", { className: "check" }, think, el("label", { htmlFor: "set-think" }, "Let the model think first. Its thoughts are folded away.")),
         ...FIELDS.map((f) => numberField(settings, f, own, changed)),
-        field("Looks", "Light, dark, or as the system is set.", theme),
+        labelled("Looks", "Light, dark, or as the system is set.", theme),
     );
     dialog.querySelector(".dialog-head button")?.setAttribute("aria-label", "Close the settings");
     dialog.showModal();

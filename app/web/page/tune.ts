@@ -3,7 +3,7 @@
  * Fetched when it is first asked for. Owns which adapters the model answers with; they are its, so another model has none.
  */
 import type { Adapter, FullModel, TrainingReport, TrainingSession } from "beryl-gpu";
-import { button, el, fill } from "./dom";
+import { button, el, field, fill, numberInput, type NumberField } from "./dom";
 import { Runtime } from "./runtime";
 import type { Settings } from "./store";
 
@@ -20,16 +20,11 @@ interface Held {
     scale: number;
 }
 
-interface NumberField {
-    key: "rank" | "epochs" | "rate" | "accumulate";
-    label: string;
-    hint: string;
+interface TuneField extends NumberField<"rank" | "epochs" | "rate" | "accumulate"> {
     value: number;
-    min: number;
-    max: number;
 }
 
-const FIELDS: readonly NumberField[] = [
+const FIELDS: readonly TuneField[] = [
     { key: "epochs", label: "Epochs", hint: "How often each example is seen.", value: 3, min: 1, max: 1000 },
     { key: "rate", label: "Learning rate", hint: "Higher learns faster, too high breaks the model.", value: 0.001, min: 0.0000001, max: 1 },
     { key: "rank", label: "Rank", hint: "How much the adapter can hold.", value: 16, min: 1, max: 1024 },
@@ -183,16 +178,16 @@ export class Tune {
             el("div", { className: "field" }, el("label", { htmlFor: "tune-data" }, "Examples"), data,
                 el("span", { className: "dim small" }, "A line each: {\"prompt\": …, \"completion\": …}, {\"messages\": […]} or {\"text\": …}; or plain text. Can also be dropped on the page."), this.#dataName),
             el("div", { className: "pairs" }, ...FIELDS.map((f) => {
-                const input = el("input", { type: "number", id: `tune-${f.key}`, min: String(f.min), max: String(f.max), step: "any", value: String(f.value), attributes: { "aria-describedby": `tune-${f.key}-hint` } });
+                const input = numberInput(f, String(f.value));
                 this.#fields.set(f.key, input);
-                return el("div", { className: "field" }, el("label", { htmlFor: input.id }, f.label), input, el("span", { id: `tune-${f.key}-hint`, className: "dim small" }, f.hint));
+                return field(`tune-${f.key}`, f.label, f.hint, input);
             })),
             el("div", { className: "row" }, this.#start, this.#stop),
             this.#problem, this.#progress, this.#bar, this.#curve, this.#files,
         );
     }
 
-    #value({ key, min, max, value }: NumberField): number {
+    #value({ key, min, max, value }: TuneField): number {
         const given = Number(this.#fields.get(key)?.value), whole = key === "rate" ? given : Math.round(given);
         return whole >= min && whole <= max ? whole : value;
     }
