@@ -285,15 +285,26 @@ static void through_triangle(gradient *s, const graph_node *node, graph_value d)
                                      : graph_triu(s->g, d, diagonal));
 }
 
+/* 0 to n - 1: one list for all of this pass that ask. */
+static graph_value places(gradient *s, graph_dim n) {
+    graph *g = s->g;
+    for (size_t i = g->nodes.count; i-- > 0;) {
+        const graph_node *node = &g->nodes.data[i];
+        const graph_tensor *t = at(s, node->out[0]);
+        if (node->out[0] < s->count) break;
+        if (node->op == OP_IOTA && t->rank == 1 && graph_same_dim(t->dim[0], n))
+            return node->out[0];
+    }
+    return graph_iota(g, graph_expand(g, gradient_number(s, 1, TYPE_F32), 1, &n), 0);
+}
+
 /* By the matrix [new size, size] that it is along its axis. */
 static void through_resize(gradient *s, const graph_node *node, graph_value d) {
     graph *g = s->g;
     const uint32_t axis = node->attr.resize.axis;
     const graph_dim n = at(s, node->in[0])->dim[axis];
-    const graph_value ids =
-        graph_iota(g, graph_expand(g, gradient_number(s, 1, TYPE_F32), 1, &n), 0);
     d = gradient_wide(s, d);
-    graph_value m = graph_one_hot(g, ids, n.size);
+    graph_value m = graph_one_hot(g, places(s, n), n.size);
     m = graph_as(s->g, m, at(s, d)->type);
     m = graph_resize(g, m, 0, node->attr.resize.size, node->attr.resize.how);
     d = graph_matmul(g, gradient_turned(g, d, axis, false), m, false, false);
@@ -392,10 +403,10 @@ static graph_value unpacked(gradient *s, graph_value w) {
     if (graph_type_is_plain(t.type)) return graph_as(s->g, w, TYPE_F32);
     graph_dim n = t.dim[0];
     for (uint32_t i = 1; i + 1 < t.rank; i++) n = graph_dim_product(g, n, t.dim[i]);
-    const graph_value rows = graph_reshape(g, w, 2, (graph_dim[]){n, t.dim[t.rank - 1]}),
-                      ids =
-                          graph_iota(g, graph_expand(g, gradient_number(s, 1, TYPE_F32), 1, &n), 0);
-    return graph_reshape(g, graph_gather_rows(g, rows, ids, 1), t.rank, t.dim);
+    const graph_dim flat[] = {n, t.dim[t.rank - 1]};
+    if (t.rank == 2) return graph_gather_rows(g, w, places(s, n), 1);
+    const graph_value rows = graph_gather_rows(g, graph_reshape(g, w, 2, flat), places(s, n), 1);
+    return graph_reshape(g, rows, t.rank, t.dim);
 }
 
 /* v as BF16: one cast for all that ask. */

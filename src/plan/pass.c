@@ -79,6 +79,24 @@ bool graph_pass_join(graph *g, const uint32_t *members, uint32_t n, const graph_
     return true;
 }
 
+/* Rows of a table that are cast, and read by nothing else, are made in that type. */
+static void cast_rows(graph *g) {
+    for (uint32_t i = 0; i < g->nodes.count; i++) {
+        graph_node *cast = &g->nodes.data[i];
+        if (cast->dead || cast->op != OP_CAST) continue;
+        const graph_tensor *x = graph_tensor_at(g, cast->in[0]);
+        const base_type to = graph_tensor_at(g, cast->out[0])->type;
+        graph_node *rows = x->node == UINT32_MAX ? NULL : &g->nodes.data[x->node];
+        if (!rows || rows->dead || rows->op != OP_GATHER_ROWS || x->type != TYPE_F32 ||
+            (to != TYPE_F16 && to != TYPE_BF16) || graph_reader_of(g, cast->in[0]) != cast)
+            continue;
+        rows->out[0] = cast->out[0];
+        cast->dead = true;
+        for (graph_value v = 1; v < g->tensors.count; v++)
+            if (g->tensors.data[v].node == i) g->tensors.data[v].node = x->node;
+    }
+}
+
 lower_settings lower_settings_of(const graph_exec_options *options) {
     return (lower_settings){options->exact, options->forms, options->n_form};
 }
@@ -86,6 +104,7 @@ lower_settings lower_settings_of(const graph_exec_options *options) {
 beryl_status graph_pass_all(graph *g, graph_store *store, const graph_exec_options *options,
                             beryl_error *error) {
     graph_pass_dead(g);
+    if (BUILD_HAS_TRAINING && store->device) cast_rows(g);
     beryl_status status = graph_pass_fuse(g, store, options, error);
     if (status == BERYL_OK) status = graph_pass_chains(g, store, error);
     if (status == BERYL_OK && BUILD_HAS_TRAINING) status = graph_pass_updates(g, store, error);

@@ -41,13 +41,15 @@ static beryl_status gather_words(lowering *l, const graph_node *node, lower_coun
     return tile_end(&k, lower_count_times(n, d), GATHER_LANES, error);
 }
 
-static void store_run(tile_kernel *k, ir_memory out, ir_id at, bool aligned, const ir_id *values) {
+static void store_run(tile_kernel *k, ir_memory out, ir_type type, ir_id at, bool aligned,
+                      const ir_id *values) {
     ir_builder *b = k->b;
     for (uint32_t i = 0; i < TILE_RUN / k->wide; i++) {
         ir_id to = tile_add(k, at, i * k->wide);
-        if (aligned) ir_store(b, out, to, values[i]);
+        const ir_id value = ir_cast(b, type, values[i]);
+        if (aligned) ir_store(b, out, to, value);
         for (uint32_t e = 0; !aligned && e < k->wide; e++)
-            ir_store(b, out, tile_add(k, to, e), ir_extract(b, values[i], e));
+            ir_store(b, out, tile_add(k, to, e), ir_extract(b, value, e));
     }
 }
 
@@ -68,6 +70,7 @@ static beryl_status gather_shard(lowering *l, const graph_node *node, const tile
     ir_id out_offset = tile_u32(&k, "out_offset", out->offset);
     const uint32_t whole = table.blocks * table.chunks, rest = table.plain ? w->k % TILE_RUN : 0,
                    units = whole + (rest > 0);
+    const ir_type type = tile_element(out->type);
     const bool aligned = w->k % k.wide == 0 && out->offset % k.wide == 0;
     ir_id lane = tile_lane(&k), i = tile_div(&k, lane, units), unit = tile_rem(&k, lane, units);
     ir_if(b, ir_lt(b, i, count));
@@ -86,16 +89,16 @@ static beryl_status gather_shard(lowering *l, const graph_node *node, const tile
             tile_run_load(&table, &c, run, values);
             for (uint32_t v = 0; v < TILE_RUN / k.wide; v++)
                 values[v] = ir_mul(b, values[v], ir_splat(b, factor, k.wide));
-            store_run(&k, to, ir_add(b, to_row, tile_run_at(&table, block, part, run)), aligned,
-                      values);
+            store_run(&k, to, type, ir_add(b, to_row, tile_run_at(&table, block, part, run)),
+                      aligned, values);
         }
     }
     if (rest) {
         ir_else(b);
         for (uint32_t e = w->k - rest; e < w->k; e++) {
             ir_id column = ir_u32(b, e);
-            ir_store(b, to, ir_add(b, to_row, column),
-                     ir_mul(b, tile_element_load(&table, row, column), factor));
+            ir_id value = ir_mul(b, tile_element_load(&table, row, column), factor);
+            ir_store(b, to, ir_add(b, to_row, column), ir_cast(b, type, value));
         }
         ir_end(b);
     }
@@ -119,7 +122,8 @@ beryl_status tile_gather_rows(lowering *l, const graph_node *node, beryl_error *
     if (table->dim[last].extent && table->rank == 2)
         return lower_refuse(l, node, "rows of varying length", error);
     const bool words =
-        table->type == TYPE_I32 || (table->type == TYPE_F32 && node->attr.gather_rows.factor == 1);
+        table->type == TYPE_I32 || (table->type == TYPE_F32 && node->attr.gather_rows.factor == 1 &&
+                                    graph_tensor_at(l->g, node->out[0])->type == TYPE_F32);
     const store_tensor *stored = lower_stored(l, node->in[0]);
     if (words && (table->rank == 1 || table->stride[1] == 1) && (!stored || stored->n_shard == 1))
         return gather_words(l, node, n, error);

@@ -61,6 +61,6 @@ export function field(id: string, label: string, hint: string, input: HTMLElemen
 }
 
 /** An input for a number between the field's least and most. */
-export function numberInput<Key extends string>({ min, max }: NumberField<Key>, value: string, placeholder = ""): HTMLInputElement {
-    return el("input", { type: "number", min: String(min), max: String(max), step: "any", inputMode: "decimal", value, placeholder });
+export function numberInput<Key extends string>({ min, max }: NumberField<Key>, value: string, whenEmpty = ""): HTMLInputElement {
+    return el("input", { type: "number", min: String(min), max: String(max), step: "any", inputMode: "decimal", value, placeholder: whenEmpty });
 }
