@@ -178,6 +178,24 @@ static void arrays(codegen *g, const codegen_c_words *words) {
     }
 }
 
+/* What stores to a buffer last, with the outermost block that it stands in. A loop, or none: the
+ * kernel's end. */
+static ir_id last_store(const ir_kernel *k) {
+    ir_id last = k->n_code, outermost = 0;
+    uint32_t depth = 0;
+    for (ir_id id = 0; id < k->n_code; id++) {
+        const ir_instruction *i = &k->code[id];
+        const ir_op_info *op = ir_op_of((ir_op)i->op);
+        if (!depth) outermost = id;
+        if (op->flags & IR_OPENS && !(op->flags & IR_CLOSES)) depth++;
+        if (op->flags & IR_CLOSES && !(op->flags & IR_OPENS)) depth--;
+        if (i->space == IR_BUFFER && (op->form == IR_FORM_STORE || op->form == IR_FORM_ATOMIC ||
+                                      op->form == IR_FORM_FRAGMENT_STORE))
+            last = outermost;
+    }
+    return last < k->n_code && k->code[last].op == IR_LOOP ? k->n_code : last;
+}
+
 void codegen_c_body(codegen *g, const codegen_c_words *words) {
     const ir_kernel *k = g->k;
     const bool wants_lane = codegen_wants_lane(g);
@@ -201,7 +219,10 @@ void codegen_c_body(codegen *g, const codegen_c_words *words) {
     }
     arrays(g, words);
     if (g->language->fragments) g->language->fragments(g);
-    codegen_walk(g, 0, k->n_code);
+    const ir_id last = words->before_last ? last_store(k) : k->n_code;
+    codegen_walk(g, 0, last);
+    if (last < k->n_code) base_text_print(&g->body, "%s", words->before_last);
+    codegen_walk(g, last, k->n_code);
     g->indent = 0;
     codegen_line(g, "}");
 }

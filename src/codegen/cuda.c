@@ -40,13 +40,12 @@ static uint32_t resident(const ir_kernel *k) {
 }
 
 /* A graph of dispatches may launch this one while the one before runs: nothing is read or
- * written until that has ended, and from then on the next one may come. What has no such graph
- * ignores both. */
-static const char wait_for_earlier[] =
-    "#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900\n"
-    "    asm volatile(\"griddepcontrol.wait;\" ::: \"memory\");\n"
-    "    asm volatile(\"griddepcontrol.launch_dependents;\" ::: \"memory\");\n"
-    "#endif\n";
+ * written until that has ended. The next one may come when the last results are about to be stored:
+ * sooner, its workgroups lie where there is room by chance while this one's still load. Where
+ * matrix units compute, there is no room. What has no such graph ignores both. */
+#define FROM_90(lines) "#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900\n" lines "#endif\n"
+#define WAIT "    asm volatile(\"griddepcontrol.wait;\" ::: \"memory\");\n"
+#define LAUNCH "    asm volatile(\"griddepcontrol.launch_dependents;\" ::: \"memory\");\n"
 
 void codegen_cuda_kernel(codegen *g) {
     const ir_kernel *k = g->k;
@@ -65,7 +64,8 @@ void codegen_cuda_kernel(codegen *g) {
                         k->buffers[n].access == IR_READ ? "const " : "", n);
     if (k->n_param) base_text_print(&g->head, "%sconst params_t params", k->n_buffer ? ", " : "");
     base_text_print(&g->head, ") {\n");
-    if (g->language->language == DEVICE_CUDA_C) base_text_print(&g->head, "%s", wait_for_earlier);
+    const bool waits = g->language->language == DEVICE_CUDA_C, late = !k->n_fragment;
+    if (waits) base_text_print(&g->head, "%s", late ? FROM_90(WAIT) : FROM_90(WAIT LAUNCH));
     codegen_params(g, "params.p%u", false);
     codegen_c_body(g, &(codegen_c_words){.local = "const u32 local_%c = threadIdx.%c;",
                                          .group = "const u32 group_%c = blockIdx.%c;",
@@ -73,7 +73,8 @@ void codegen_cuda_kernel(codegen *g) {
                                          .global = "",
                                          .constant_end = "__restrict__ ",
                                          .shared = "__shared__ __attribute__((aligned(16)))",
-                                         .shared_max = SHARED_MAX});
+                                         .shared_max = SHARED_MAX,
+                                         .before_last = waits && late ? FROM_90(LAUNCH) : NULL});
 }
 
 static bool fragment(codegen *g, ir_id id) {

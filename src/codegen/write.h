@@ -150,9 +150,10 @@ const char *codegen_c_memory_type(ir_type type); /* of an element in memory: "u1
 typedef struct codegen_c_words {
     const char *local, *group, *groups;
     const char *global,
-        *constant_end;   /* between `const` and the pointer's type; between `*` and its name */
-    const char *shared;  /* before a workgroup array */
-    uint32_t shared_max; /* bytes of those; above it the launch gives the memory. 0: no limit */
+        *constant_end;       /* between `const` and the pointer's type; between `*` and its name */
+    const char *shared;      /* before a workgroup array */
+    uint32_t shared_max;     /* bytes of those; above it the launch gives the memory. 0: no limit */
+    const char *before_last; /* lines before what stores last, unless a loop does; NULL: none */
 } codegen_c_words;
 void codegen_c_body(codegen *g, const codegen_c_words *words);
 bool codegen_wants_axis(const codegen *g, ir_op op, uint32_t axis);
