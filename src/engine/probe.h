@@ -1,6 +1,6 @@
-/* probe.h - a plan of the model beside those that the engine runs, over made-up tokens in slot
- * 0, or of a tower, over noise, to be looked at and timed: for traces, tuning and benchmarks. What the caches of that slot
- * held is gone afterwards, so no session may be open. */
+/* probe.h - a plan of the model beside those that the engine runs, over made-up tokens in slot 0,
+ * or of a tower, over noise, to be looked at and timed: for traces, tuning and benchmarks. What the
+ * caches of that slot held is gone afterwards, so no session may be open. */
 #ifndef ENGINE_PROBE_H
 #define ENGINE_PROBE_H
 
