@@ -237,7 +237,8 @@ static beryl_status multiply(lowering *l, const graph_node *node, const tile_til
     if (unpacked)
         right = ir_cast(b, IR_F32, ir_load(b, weights, ir_add(b, ir_mul(b, r, depth), i), 1));
     else right = tile_element_load(&w, ir_add(b, r, start), i);
-    if (halves && !unpacked && graph_tensor_at(l->g, p->weight)->type != TYPE_F16)
+    /* what lies in memory as halves is taken from there (of experts that is not timed) */
+    if (halves && !unpacked && (by || graph_tensor_at(l->g, p->weight)->type != TYPE_F16))
         right = ir_cast(b, IR_F32, ir_cast(b, IR_F16, right));
     ir_set(b, sum, ir_fma(b, left, right, ir_get(b, sum)));
     ir_end(b);
