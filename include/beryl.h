@@ -281,7 +281,9 @@ BERYL_API beryl_status beryl_engine_describe(const beryl_engine *engine, bool te
     X(PREFILL, "prefill", "a piece of a prompt whose logits nobody wants")               \
     X(OUTPUT, "output", "the last piece of a prompt, and the choice of the first token") \
     X(LOGITS, "logits", "a piece with the logits of every row")                          \
-    X(BATCH, "batch", "one token of each session")
+    X(BATCH, "batch", "one token of each session")                                       \
+    X(PICTURE, "picture", "soft tokens of a picture")                                    \
+    X(SOUND, "sound", "soft tokens of 30 s of sound")
 
 typedef enum beryl_plan {
 #define X(id, name, what) BERYL_PLAN_##id,

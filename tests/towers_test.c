@@ -373,6 +373,9 @@ static void check_dispatches(test *t, device_language language, bool hears, uint
     if (info.dispatches > most)
         test_fail(t, __FILE__, __LINE__, "%u dispatches, %u at most", info.dispatches, most);
     CHECK(t, status != BERYL_OK || info.dispatches > 20);
+    graph_exec_step step; /* what makes keys and values stores them as attention reads them */
+    for (uint32_t i = 0; i < info.dispatches && graph_exec_step_at(w.exec, i, &step); i++)
+        CHECK(t, !strstr(step.label, "attention_halves"));
     tower_close(t, &w);
 }
 

@@ -57,6 +57,7 @@ enum { /* sets of commands */
        ON_DEVICE = ON_ENGINE | ON_BENCH_OPS | ON_EVAL,
        ON_MODEL = ON_ENGINE | ON_SHOW | ON_TOKENIZE | ON_RENDER | ON_MERGE,
        ON_MEDIA = ON_RUN | ON_LOGITS | ON_EMBED_MEDIA,
+       ON_TOWERS = ON_MEDIA | ON_SHOW | ON_BENCH | ON_TRAIN | ON_EXPLAIN | ON_TRACE,
        ON_ANSWERS = ON_RUN | ON_LOGITS | ON_PERPLEXITY, /* what the device computes counts */
 };
 
@@ -124,7 +125,7 @@ typedef enum args_kind {
       "Sound (WAV, FLAC, MP3, Ogg), likewise; what is longer than 30 s is cut into clips")         \
     X(VIDEO, "video", 0, MEDIA, "FILE", ON_RUN | ON_LOGITS,                                        \
       "A video, likewise: a picture a second, 32 at most, by ffmpeg, without its sound")           \
-    X(MMPROJ, "mmproj", 0, FILE, "FILE", ON_MEDIA | ON_SHOW | ON_BENCH | ON_TRAIN,                 \
+    X(MMPROJ, "mmproj", 0, FILE, "FILE", ON_TOWERS,                                                \
       "The file with the towers for pictures and sound; default the model's own, or one beside "   \
       "it")                                                                                        \
     X(BUDGET, "image-budget", 0, COUNT, "N", ON_MEDIA,                                             \
@@ -235,9 +236,10 @@ typedef enum args_kind {
     X(STAGE, "stage", 0, CHOICE, "graph|plan|ir|code", ON_EXPLAIN,                                 \
       "graph: operations; plan: dispatches; ir: kernels before and after the passes; code: what "  \
       "the device's compiler gets; default graph, of a kernel ir")                                 \
-    X(PLAN, "plan", 0, CHOICE, "decode|prefill|output|logits|batch", ON_EXPLAIN | ON_TRACE,        \
+    X(PLAN, "plan", 0, CHOICE, "decode|prefill|output|logits|batch|picture|sound",                 \
+      ON_EXPLAIN | ON_TRACE,                                                                       \
       "Which plan: one token, a piece of a prompt, its last piece, all logits, one token of each " \
-      "session; default decode")                                                                   \
+      "session, a picture, 30 s of sound; default decode")                                         \
     X(OP, "op", 0, COUNT, "N", ON_EXPLAIN, "Only node N (graph) or dispatch N")                    \
     X(TRACE_OUT, "out", 0, FILE, "FILE", ON_TRACE,                                                 \
       "Where the trace goes; default trace.json; - is standard output")                            \

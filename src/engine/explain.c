@@ -8,6 +8,7 @@
 #endif
 #include "engine/graph_api.h"
 #include "engine/out.h"
+#include "engine/towers.h"
 #include "graph/text.h"
 
 #include <string.h>
@@ -25,7 +26,7 @@ static beryl_status options_of(const beryl_explain_options *from, beryl_explain_
             from->size);
     *to = none;
     memcpy(to, from, from->size < sizeof *to ? from->size : sizeof *to);
-    if ((unsigned)to->stage > BERYL_STAGE_CODE || (unsigned)to->plan > BERYL_PLAN_BATCH ||
+    if ((unsigned)to->stage > BERYL_STAGE_CODE || (unsigned)to->plan > BERYL_PLAN_SOUND ||
         (unsigned)to->precision > BERYL_PRECISION_EXACT)
         return base_fail(error, BERYL_MISUSE, "no such stage, plan or precision");
     return BERYL_OK;
@@ -38,6 +39,8 @@ static engine_plan_kind plain_kind(const beryl_engine *e, beryl_plan plan, bool 
     case BERYL_PLAN_OUTPUT: return PLAN_OUTPUT;
     case BERYL_PLAN_LOGITS: return PLAN_LOGITS;
     case BERYL_PLAN_BATCH: return e->options.sessions <= 8 ? PLAN_DECODE_8 : PLAN_DECODE_ALL;
+    case BERYL_PLAN_PICTURE:
+    case BERYL_PLAN_SOUND: break;
     }
     return PLAN_DECODE;
 }
@@ -68,6 +71,34 @@ static beryl_status print_stage(const device *d, const beryl_explain_options *o,
                              o->stage == BERYL_STAGE_GRAPH ? "live node" : "dispatch", o->op);
 }
 
+static beryl_status explain_text(beryl_engine *e, const beryl_explain_options *o,
+                                 const graph_exec_options *with, base_text *out,
+                                 beryl_error *error) {
+    const gemma4_text_options how = engine_plan_options(e, engine_plan_kind_of(e, o->plan, true));
+    gemma4_text text = {0};
+    graph_exec *exec = NULL;
+    beryl_status status = gemma4_text_build(&e->model, &e->store, &e->heap, &how, &text, error);
+    if (status == BERYL_OK) status = graph_exec_open(text.g, &e->store, with, &exec, error);
+    if (status == BERYL_OK) status = print_stage(e->device, o, text.g, exec, out, error);
+    graph_exec_close(exec);
+    graph_close(text.g);
+    return status;
+}
+
+static beryl_status explain_tower(beryl_engine *e, const beryl_explain_options *o,
+                                  const graph_exec_options *with, base_text *out,
+                                  beryl_error *error) {
+    const beryl_media_kind kind = o->plan == BERYL_PLAN_SOUND ? BERYL_SOUND : BERYL_PICTURE;
+    engine_tower_plan plan = {0};
+    beryl_status status = engine_tower_find(e, kind, error);
+    if (status == BERYL_OK) status = engine_tower_place(e, kind, error);
+    if (status == BERYL_OK)
+        status = engine_tower_plan_open(e, kind, engine_tower_usual(e, kind), with, &plan, error);
+    if (status == BERYL_OK) status = print_stage(e->device, o, plan.g, plan.exec, out, error);
+    engine_tower_plan_close(&plan);
+    return status;
+}
+
 beryl_status beryl_engine_explain(beryl_engine *e, const beryl_explain_options *options,
                                   write_fn *write, void *user, beryl_error *error) {
     beryl_explain_options o;
@@ -77,19 +108,13 @@ beryl_status beryl_engine_explain(beryl_engine *e, const beryl_explain_options *
             "beryl_engine_explain needs an engine with a loaded model and a function to call");
     beryl_status status = options_of(options, &o, error);
     if (status != BERYL_OK) return status;
-    const gemma4_text_options how = engine_plan_options(e, engine_plan_kind_of(e, o.plan, true));
     const graph_exec_options with = {.exact = e->options.precision == BERYL_PRECISION_EXACT,
                                      .explained = true};
-    gemma4_text text = {0};
-    graph_exec *exec = NULL;
     base_text out;
     base_text_init(&out, &e->heap);
-    status = gemma4_text_build(&e->model, &e->store, &e->heap, &how, &text, error);
-    if (status == BERYL_OK) status = graph_exec_open(text.g, &e->store, &with, &exec, error);
-    if (status == BERYL_OK) status = print_stage(e->device, &o, text.g, exec, &out, error);
+    status = o.plan < BERYL_PLAN_PICTURE ? explain_text(e, &o, &with, &out, error)
+                                         : explain_tower(e, &o, &with, &out, error);
     if (status == BERYL_OK && out.size) write(user, out.data, out.size);
-    graph_exec_close(exec);
-    graph_close(text.g);
     base_text_fini(&out);
     return status;
 }

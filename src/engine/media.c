@@ -11,13 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum {
-    BUDGET = 280,
-    BUDGET_MAX = 1120,
-    SIDE_MAX = 65535,
-    PIXELS_MAX = 1 << 28,
-    FRAMES_MAX = 3000 /* of a clip of 30 s */
-};
+enum { BUDGET_MAX = 1120, SIDE_MAX = 65535, PIXELS_MAX = 1 << 28 };
 
 /* ---- media ----------------------------------------------------------------------------------- */
 
@@ -48,9 +42,8 @@ void beryl_media_close(beryl_media *m) {
 /* What a picture becomes, in its own memory. */
 static beryl_status take_picture(beryl_media *m, const beryl_media_desc *d, beryl_error *error) {
     const gemma4_vision *v = &m->engine->towers->vision;
-    const uint32_t unit = gemma4_vision_unit(v), budget = d->budget   ? d->budget
-                                                          : v->n_soft ? v->n_soft
-                                                                      : BUDGET;
+    const uint32_t unit = gemma4_vision_unit(v),
+                   budget = d->budget ? d->budget : engine_tower_usual(m->engine, BERYL_PICTURE);
     if (!d->rgb || !d->width || !d->height)
         return base_fail(error, BERYL_MISUSE, "a picture without pixels");
     if (d->width > SIDE_MAX || d->height > SIDE_MAX || (uint64_t)d->width * d->height > PIXELS_MAX)
@@ -209,12 +202,8 @@ beryl_status beryl_media_open(beryl_engine *e, const beryl_media_desc *desc, ber
     *out = NULL;
     if (!e->loaded || e->options.vocabulary_only)
         return base_fail(error, BERYL_MISUSE, "the engine has no model loaded");
-    beryl_status status = engine_towers_open(e, error);
+    beryl_status status = engine_tower_find(e, desc->kind, error);
     if (status != BERYL_OK) return status;
-    if (!engine_tower_of(e, desc->kind)->there)
-        return base_fail(error, BERYL_UNSUPPORTED,
-                         desc->kind == BERYL_SOUND ? "this model has no tower for sound"
-                                                   : "this model has no tower for pictures");
     beryl_media *m = base_heap_take(&e->heap, sizeof *m);
     if (!m) return base_fail(error, BERYL_NO_MEMORY, "out of host memory");
     *m = (beryl_media){.engine = e, .users = 1, .kind = desc->kind};
@@ -249,17 +238,17 @@ static beryl_media *encoded_now(const media_encoding *c) {
     return media_frames(c->media) ? c->media->frames[c->frame].picture : c->media;
 }
 
-static void *input_of(const engine_tower *to, graph_value v) {
-    return v ? graph_exec_input(to->exec, v) : NULL;
+static void *input_of(const engine_tower_plan *plan, graph_value v) {
+    return v ? graph_exec_input(plan->exec, v) : NULL;
 }
 
-static beryl_status submit(beryl_engine *e, media_encoding *c, beryl_error *error) {
-    engine_towers *t = e->towers;
-    const beryl_media *m = encoded_now(c);
-    const engine_tower *to = engine_tower_of(e, m->kind);
+beryl_status media_submit(const beryl_media *m, const engine_tower_plan *to, device_ticket *ticket,
+                          beryl_error *error) {
+    beryl_engine *e = m->engine;
+    const engine_towers *t = e->towers;
     uint32_t extents[GRAPH_EXTENT_MAX + 1] = {0};
     if (m->kind == BERYL_SOUND) {
-        const gemma4_audio_graph *g = &t->listens;
+        const gemma4_audio_graph *g = &to->listens;
         extents[g->extent] = gemma4_audio_frames(&t->audio, m->n_sample);
         if (gemma4_audio_fill(&t->audio, &e->heap, m->samples, m->n_sample,
                               input_of(to, g->frames)) != BERYL_OK)
@@ -267,13 +256,13 @@ static beryl_status submit(beryl_engine *e, media_encoding *c, beryl_error *erro
         if (g->mask) gemma4_audio_mask(m->n_soft, input_of(to, g->mask));
         if (g->distance) gemma4_audio_distances(&t->audio, input_of(to, g->distance));
     } else {
-        const gemma4_vision_graph *g = &t->sees;
+        const gemma4_vision_graph *g = &to->sees;
         extents[g->extent] = m->n_soft;
         gemma4_vision_fill(&t->vision, m->rgb, m->width, m->height, input_of(to, g->pixels),
                            input_of(to, g->columns), input_of(to, g->rows),
                            input_of(to, g->angles));
     }
-    return graph_exec_submit(to->exec, extents, &to->soft, 1, &c->ticket, error);
+    return graph_exec_submit(to->exec, extents, &to->soft, 1, ticket, error);
 }
 
 static beryl_status take_soft(beryl_engine *e, media_encoding *c, beryl_error *error) {
@@ -281,7 +270,7 @@ static beryl_status take_soft(beryl_engine *e, media_encoding *c, beryl_error *e
     const void *data = NULL;
     const size_t size = (size_t)m->n_soft * e->model.config.n_embd * sizeof *m->soft;
     beryl_status status =
-        graph_exec_fetched(engine_tower_of(e, m->kind)->exec, c->ticket, 0, &data, error);
+        graph_exec_fetched(engine_tower_of(e, m->kind)->plan.exec, c->ticket, 0, &data, error);
     if (status != BERYL_OK) return status;
     m->soft = base_heap_take(&e->heap, size);
     if (!m->soft) return base_fail(error, BERYL_NO_MEMORY, "out of host memory");
@@ -305,13 +294,11 @@ beryl_status media_encode_step(beryl_task *task, media_encoding *c) {
     while (encoded_now(c)->soft) c->frame++;
     beryl_media *m = encoded_now(c);
     if (!c->submitted) {
-        const uint32_t usual = e->towers->vision.n_soft ? e->towers->vision.n_soft : BUDGET,
-                       bound = m->kind == BERYL_SOUND
-                                   ? (e->towers->audio.n_layer ? FRAMES_MAX : FRAMES_MAX / 4)
-                               : m->n_soft > usual ? m->n_soft
-                                                   : usual;
+        const uint32_t usual = engine_tower_usual(e, m->kind),
+                       bound = m->kind == BERYL_PICTURE && m->n_soft > usual ? m->n_soft : usual;
         status = engine_tower_step(task, m->kind, bound);
-        if (status == BERYL_OK) status = submit(e, c, &task->error);
+        if (status == BERYL_OK)
+            status = media_submit(m, &engine_tower_of(e, m->kind)->plan, &c->ticket, &task->error);
         if (status != BERYL_OK) return status;
         c->submitted = true;
     }

@@ -14,6 +14,11 @@ static inline uint32_t media_frames(const beryl_media *m) {
 void media_drop(beryl_media *m);
 bool media_is_encoded(const beryl_media *m);
 
+struct engine_tower_plan;
+/* A run of a tower's plan with one picture or clip, to be read back as value 0. */
+beryl_status media_submit(const beryl_media *m, const struct engine_tower_plan *plan,
+                          device_ticket *ticket, beryl_error *error);
+
 typedef struct media_encoding { /* of a task */
     beryl_media *media;         /* NULL: none is encoded */
     uint32_t frame;             /* of a video: the one that is next */

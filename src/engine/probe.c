@@ -1,10 +1,12 @@
-/* probe.c - a plan over made-up tokens. */
+/* probe.c - a plan over made-up tokens, or noise. */
 #include "engine/probe.h"
 #include "base/error.h"
+#include "base/thread.h"
+#include "engine/media.h"
 
 #include <string.h>
 
-enum { FIRST_TOKEN = 1000 };
+enum { FIRST_TOKEN = 1000, DOWN = 8 /* soft tokens of a picture */ };
 
 beryl_status probe_allowed(const beryl_engine *e, beryl_error *error) {
     if (e->n_session || e->n_flight)
@@ -38,18 +40,72 @@ beryl_status probe_open(beryl_engine *e, const gemma4_text_options *how, uint32_
     return status;
 }
 
+static beryl_status make_noise(beryl_engine *e, beryl_media_kind kind, beryl_media **out,
+                               beryl_error *error) {
+    const uint32_t unit = gemma4_vision_unit(&e->towers->vision),
+                   budget = engine_tower_usual(e, kind);
+    beryl_media_desc desc = {.size = sizeof desc, .kind = kind, .budget = budget, .resized = true};
+    const uint32_t down = budget % DOWN ? 1 : DOWN;
+    const size_t n = kind == BERYL_SOUND ? GEMMA4_AUDIO_SAMPLES : (size_t)3 * unit * unit * budget,
+                 size = kind == BERYL_SOUND ? n * sizeof(float) : n;
+    char *noise = base_heap_take(&e->heap, size);
+    if (!noise) return base_fail(error, BERYL_NO_MEMORY, "out of host memory");
+    base_random random = {.state = 1};
+    for (size_t i = 0; i < n; i++) {
+        const uint32_t x = (uint32_t)base_random_next(&random) & 0xff;
+        if (kind == BERYL_SOUND) ((float *)noise)[i] = (float)x / 256 - 0.5f;
+        else noise[i] = (char)x;
+    }
+    desc.width = unit * (budget / down);
+    desc.height = unit * down;
+    desc.n_sample = n;
+    if (kind == BERYL_SOUND) desc.samples = (const float *)noise;
+    else desc.rgb = (const uint8_t *)noise;
+    const beryl_status status = beryl_media_open(e, &desc, out, error);
+    base_heap_give(&e->heap, noise, size);
+    return status;
+}
+
+beryl_status probe_tower_open(beryl_engine *e, beryl_media_kind kind,
+                              const graph_exec_options *with, probe *p, beryl_error *error) {
+    *p = (probe){.e = e};
+    beryl_status status = probe_allowed(e, error);
+    if (status == BERYL_OK) status = engine_tower_find(e, kind, error);
+    if (status == BERYL_OK) status = engine_tower_place(e, kind, error);
+    if (status == BERYL_OK) status = make_noise(e, kind, &p->media, error);
+    if (status != BERYL_OK) return status;
+    engine_tower_of(e, kind)->users++;
+    status = engine_tower_plan_open(e, kind, engine_tower_usual(e, kind), with, &p->tower, error);
+    p->exec = p->tower.exec;
+    return status;
+}
+
+static void tower_close(probe *p) {
+    engine_tower_of(p->e, p->media->kind)->users--;
+    engine_tower_plan_close(&p->tower);
+    beryl_media_close(p->media);
+}
+
 void probe_close(probe *p) {
     if (p->exec && p->ticket) device_wait(p->e->device, p->ticket, NULL);
-    graph_exec_close(p->exec);
-    graph_close(p->text.g);
+    if (p->media) {
+        tower_close(p);
+    } else {
+        graph_exec_close(p->exec);
+        graph_close(p->text.g);
+    }
     *p = (probe){0};
 }
 
 beryl_status probe_ready(probe *p, beryl_error *error) {
-    return graph_exec_ready(p->exec, error);
+    beryl_status status = BERYL_EVENT;
+    while (p->media && status == BERYL_EVENT)
+        status = engine_tower_load(engine_tower_of(p->e, p->media->kind), error);
+    return p->media && status != BERYL_OK ? status : graph_exec_ready(p->exec, error);
 }
 
 void probe_fill(const probe *p) {
+    if (p->media) return; /* when it is submitted */
     const gemma4_text *t = &p->text;
     graph_exec *exec = p->exec;
     int32_t *slot = graph_exec_input(exec, t->slot), *pos = graph_exec_input(exec, t->pos);
@@ -72,6 +128,7 @@ void probe_fill(const probe *p) {
 }
 
 beryl_status probe_submit(probe *p, beryl_error *error) {
+    if (p->media) return media_submit(p->media, &p->tower, &p->ticket, error);
     uint32_t extents[GRAPH_EXTENT_MAX + 1] = {0};
     const gemma4_text *t = &p->text;
     extents[t->token_extent] = p->n;

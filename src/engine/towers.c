@@ -10,20 +10,21 @@
 
 #include <string.h>
 
+enum { BUDGET = 280, FRAMES_MAX = 3000 /* of a clip of 30 s */ };
+
 engine_tower *engine_tower_of(const beryl_engine *e, beryl_media_kind kind) {
     return &e->towers->tower[kind == BERYL_SOUND];
 }
 
-static void unplan(engine_tower *t) {
-    graph_exec_close(t->exec);
-    graph_close(t->g);
-    t->exec = NULL;
-    t->g = NULL;
+void engine_tower_plan_close(engine_tower_plan *p) {
+    graph_exec_close(p->exec);
+    graph_close(p->g);
+    *p = (engine_tower_plan){0};
 }
 
 /* Its weights are given back; what the file says of it is read again where it is needed again. */
 static void unload(engine_tower *t) {
-    unplan(t);
+    engine_tower_plan_close(&t->plan);
     store_fini(&t->store);
     base_arena_fini(&t->arena);
     t->stage = TOWER_NONE;
@@ -74,6 +75,20 @@ beryl_status engine_towers_open(beryl_engine *e, beryl_error *error) {
     for (int i = 0; status == BERYL_OK && i < 2; i++) status = add(e, i, error);
     if (status != BERYL_OK) engine_towers_close(e);
     return status;
+}
+
+beryl_status engine_tower_find(beryl_engine *e, beryl_media_kind kind, beryl_error *error) {
+    const beryl_status status = engine_towers_open(e, error);
+    if (status != BERYL_OK || engine_tower_of(e, kind)->there) return status;
+    return base_fail(error, BERYL_UNSUPPORTED,
+                     kind == BERYL_SOUND ? "this model has no tower for sound"
+                                         : "this model has no tower for pictures");
+}
+
+uint32_t engine_tower_usual(const beryl_engine *e, beryl_media_kind kind) {
+    const engine_towers *t = e->towers;
+    if (kind == BERYL_SOUND) return t->audio.n_layer ? FRAMES_MAX : FRAMES_MAX / 4;
+    return t->vision.n_soft ? t->vision.n_soft : BUDGET;
 }
 
 gemma4_media engine_media_of(const beryl_engine *e) {
@@ -129,29 +144,36 @@ static beryl_status check_room(beryl_engine *e, beryl_media_kind kind, beryl_err
                      (unsigned long long)((used - most + (1 << 20) - 1) >> 20));
 }
 
+beryl_status engine_tower_plan_open(beryl_engine *e, beryl_media_kind kind, uint32_t bound,
+                                    const graph_exec_options *how, engine_tower_plan *p,
+                                    beryl_error *error) {
+    engine_towers *t = e->towers;
+    graph_store *store = &engine_tower_of(e, kind)->store;
+    beryl_status status;
+    *p = (engine_tower_plan){.bound = bound};
+    if (kind == BERYL_SOUND) {
+        status = gemma4_audio_build(&t->audio, store, &e->heap, bound, &p->listens, error);
+        p->g = p->listens.g;
+        p->soft = p->listens.soft;
+    } else {
+        status = gemma4_vision_build(&t->vision, store, &e->heap, bound, &p->sees, error);
+        p->g = p->sees.g;
+        p->soft = p->sees.soft;
+    }
+    return status == BERYL_OK ? graph_exec_open(p->g, store, how, &p->exec, error) : status;
+}
+
 /* A plan for so much, where there is none for as much yet. */
 static beryl_status plan(beryl_engine *e, beryl_media_kind kind, uint32_t bound,
                          beryl_error *error) {
-    engine_towers *t = e->towers;
     engine_tower *to = engine_tower_of(e, kind);
-    if (to->exec && to->bound >= bound) return BERYL_OK;
-    unplan(to);
+    if (to->plan.exec && to->plan.bound >= bound) return BERYL_OK;
+    engine_tower_plan_close(&to->plan);
     to->stage = TOWER_LOADED;
-    beryl_status status;
-    if (kind == BERYL_SOUND) {
-        status = gemma4_audio_build(&t->audio, &to->store, &e->heap, bound, &t->listens, error);
-        to->g = t->listens.g;
-        to->soft = t->listens.soft;
-    } else {
-        status = gemma4_vision_build(&t->vision, &to->store, &e->heap, bound, &t->sees, error);
-        to->g = t->sees.g;
-        to->soft = t->sees.soft;
-    }
     const graph_exec_options how = {.exact = e->options.precision == BERYL_PRECISION_EXACT};
-    if (status == BERYL_OK) status = graph_exec_open(to->g, &to->store, &how, &to->exec, error);
-    to->bound = bound;
+    beryl_status status = engine_tower_plan_open(e, kind, bound, &how, &to->plan, error);
     if (status == BERYL_OK) status = check_room(e, kind, error);
-    if (status != BERYL_OK) unplan(to);
+    if (status != BERYL_OK) engine_tower_plan_close(&to->plan);
     return status;
 }
 
@@ -167,20 +189,24 @@ beryl_status engine_tower_place(beryl_engine *e, beryl_media_kind kind, beryl_er
     return status;
 }
 
+beryl_status engine_tower_load(engine_tower *t, beryl_error *error) {
+    if (t->stage != TOWER_PLACED) return BERYL_OK;
+    const beryl_status status = store_upload_step(&t->store, error);
+    if (status == BERYL_OK) t->stage = TOWER_LOADED;
+    return status;
+}
+
 beryl_status engine_tower_step(beryl_task *task, beryl_media_kind kind, uint32_t bound) {
     beryl_engine *e = task->engine;
     engine_tower *to = engine_tower_of(e, kind);
     beryl_status status = engine_tower_place(e, kind, &task->error);
-    if (status == BERYL_OK && to->stage == TOWER_PLACED) {
-        status = store_upload_step(&to->store, &task->error);
-        if (status == BERYL_EVENT)
-            return task_progress(
-                task, kind == BERYL_SOUND ? "loading the audio tower" : "loading the vision tower",
-                to->store.upload_done, to->store.upload_total);
-        if (status == BERYL_OK) to->stage = TOWER_LOADED;
-    }
+    if (status == BERYL_OK) status = engine_tower_load(to, &task->error);
+    if (status == BERYL_EVENT)
+        return task_progress(
+            task, kind == BERYL_SOUND ? "loading the audio tower" : "loading the vision tower",
+            to->store.upload_done, to->store.upload_total);
     if (status == BERYL_OK) status = plan(e, kind, bound, &task->error);
-    if (status == BERYL_OK) status = graph_exec_ready(to->exec, &task->error);
+    if (status == BERYL_OK) status = graph_exec_ready(to->plan.exec, &task->error);
     if (status == BERYL_OK) to->stage = TOWER_READY;
     return status;
 }

@@ -202,6 +202,18 @@ static void trace_close(beryl_task *task) {
     tracing_drop(task->engine, task->state);
 }
 
+static beryl_status open_plan(beryl_engine *e, const beryl_trace_options *o, probe *p,
+                              beryl_error *error) {
+    const graph_exec_options with = {.exact = e->options.precision == BERYL_PRECISION_EXACT,
+                                     .stamped = true};
+    if (o->plan == BERYL_PLAN_PICTURE || o->plan == BERYL_PLAN_SOUND)
+        return probe_tower_open(e, o->plan == BERYL_PLAN_SOUND ? BERYL_SOUND : BERYL_PICTURE, &with,
+                                p, error);
+    const gemma4_text_options how =
+        engine_plan_options(e, engine_plan_kind_of(e, o->plan, o->depth < ENGINE_NEAR));
+    return probe_open(e, &how, o->depth, &with, p, error);
+}
+
 beryl_status beryl_engine_trace(beryl_engine *e, const beryl_trace_options *options,
                                 void (*write)(void *user, const char *text, size_t size),
                                 void *user, beryl_task **task, beryl_error *error) {
@@ -218,7 +230,7 @@ beryl_status beryl_engine_trace(beryl_engine *e, const beryl_trace_options *opti
                          options->size);
     beryl_trace_options o = none;
     memcpy(&o, options, options->size < sizeof o ? options->size : sizeof o);
-    if ((unsigned)o.plan > BERYL_PLAN_BATCH) return base_fail(error, BERYL_MISUSE, "no such plan");
+    if ((unsigned)o.plan > BERYL_PLAN_SOUND) return base_fail(error, BERYL_MISUSE, "no such plan");
     if (o.steps > STEPS_MAX)
         return base_fail(error, BERYL_BAD_INPUT, "%u steps: a trace has at most %d", o.steps,
                          STEPS_MAX);
@@ -229,11 +241,7 @@ beryl_status beryl_engine_trace(beryl_engine *e, const beryl_trace_options *opti
     t->user = user;
     t->n_step = o.steps ? o.steps : STEPS_DEFAULT;
     base_text_init(&t->text, &e->heap);
-    const graph_exec_options with = {.exact = e->options.precision == BERYL_PRECISION_EXACT,
-                                     .stamped = true};
-    const gemma4_text_options how =
-        engine_plan_options(e, engine_plan_kind_of(e, o.plan, o.depth < ENGINE_NEAR));
-    beryl_status status = probe_open(e, &how, o.depth, &with, &t->p, error);
+    beryl_status status = open_plan(e, &o, &t->p, error);
     if (status == BERYL_OK) status = task_open(e, NULL, trace_step, task, error);
     if (status != BERYL_OK) {
         tracing_drop(e, t);

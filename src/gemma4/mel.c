@@ -110,7 +110,7 @@ static void log_mel(const tables *t, const double magnitude[BINS], float *out) {
 
 /* ---- frames, by several threads -------------------------------------------------------------- */
 
-enum { THREADS = 8, FRAMES_ALONE = 256 /* fewer are not worth a thread */ };
+enum { THREADS = 16, FRAMES_ALONE = 128 /* fewer are not worth a thread */ };
 
 typedef struct stretch { /* of a thread */
     const tables *t;

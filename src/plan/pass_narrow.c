@@ -1,13 +1,14 @@
-/* pass_narrow.c - values that products on matrix units alone read are kept as the halves to which
- * those would round them: what makes such a value stores it so, once for all of them. */
+/* pass_narrow.c - values that products and attention on matrix units alone read are kept as the
+ * halves to which those would round them: what makes such a value stores it so, once for all. */
 #include "plan/pass.h"
+#include "tile/attention.h"
 #include "tile/fused.h"
 #include "tile/tiled.h"
 
 /* v itself, or all of it in another shape? */
 static bool is_whole(const graph *g, graph_value view, graph_value v) {
     const graph_tensor *t = graph_tensor_at(g, view);
-    return view == v || (t->base == v && !t->offset && graph_is_contiguous(t) &&
+    return view == v || (graph_base_of(g, view) == v && !t->offset && graph_is_contiguous(t) &&
                          graph_element_bound(t) == graph_element_bound(graph_tensor_at(g, v)));
 }
 
@@ -56,6 +57,30 @@ static bool can_be_halves(const graph *g, graph_value v) {
            is_made_by_a_tree(g, &g->nodes.data[t->node], v);
 }
 
+/* Does the node take all of v, its input k, as halves? */
+static bool takes_halves(const graph *g, const graph_store *store, const lower_settings *settings,
+                         const graph_node *node, uint32_t k, graph_value v) {
+    if (node->op == OP_ATTENTION)
+        return (k == 1 || k == 2) && is_whole(g, node->in[k], v) &&
+               graph_base_of(g, node->in[0]) != v && tile_attention_halves(g, store, node);
+    const graph_node *product = product_of(g, node, v);
+    return product && tile_takes_halves(g, store, settings, product);
+}
+
+/* Keys are halves where values are; whether that took anything back. */
+static bool match_values(graph *g) {
+    bool changed = false;
+    for (size_t i = 0; i < g->nodes.count; i++) {
+        const graph_node *node = &g->nodes.data[i];
+        if (node->dead || node->op != OP_ATTENTION) continue;
+        bool *k = &g->tensors.data[graph_base_of(g, node->in[1])].narrow,
+             *v = &g->tensors.data[graph_base_of(g, node->in[2])].narrow;
+        changed |= *k != *v;
+        *k = *v = *k && *v;
+    }
+    return changed;
+}
+
 void graph_pass_narrow(graph *g, const graph_store *store, const graph_exec_options *options) {
     const lower_settings settings = lower_settings_of(options);
     graph_tensor *tensors = g->tensors.data;
@@ -66,10 +91,10 @@ void graph_pass_narrow(graph *g, const graph_store *store, const graph_exec_opti
         for (uint32_t k = 0; !node->dead && k < node->n_in; k++) {
             const graph_value v = node->in[k] ? graph_base_of(g, node->in[k]) : 0;
             if (!v || !tensors[v].narrow) continue;
-            const graph_node *product = product_of(g, node, v);
-            tensors[v].narrow = product && tile_takes_halves(g, store, &settings, product);
+            tensors[v].narrow = takes_halves(g, store, &settings, node, k, v);
         }
     }
+    while (match_values(g)) {}
     for (graph_value v = 1; v < g->tensors.count; v++) { /* views come after what they show */
         if (tensors[v].base) tensors[v].narrow = tensors[tensors[v].base].narrow;
         if (tensors[v].narrow) tensors[v].type = TYPE_F16;

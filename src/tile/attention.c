@@ -300,6 +300,15 @@ bool tile_attention_fits(const graph *g, const graph_store *store, const lower_s
     return form_of(device_caps_of(store->device), &a) != FORM_NONE;
 }
 
+bool tile_attention_halves(const graph *g, const graph_store *store, const graph_node *node) {
+    attention_task a;
+    attention_task_of(g, node, &a);
+    a.fast = true;
+    const bool rounds = a.plain && form_of(device_caps_of(store->device), &a) == FORM_MATRIX;
+    a.cache = TYPE_F16;
+    return rounds && form_of(device_caps_of(store->device), &a) == FORM_MATRIX;
+}
+
 uint32_t tile_attention_splits(const graph *g, const graph_store *store, const fused_attention *f) {
     attention_task a;
     attention_task_of_fused(g, f, &a);

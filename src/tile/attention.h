@@ -199,6 +199,9 @@ void attention_result_store(const attention_result *r, attention_lines *x, ir_id
 /* Of a piece without keys, that it is one. */
 void attention_result_nothing(const attention_result *r, attention_lines *x);
 
+/* Would it round keys and values that are of the run to halves, and does it read such? */
+bool tile_attention_halves(const graph *g, const graph_store *store, const graph_node *node);
+
 /* ---- a joined decode step -------------------------------------------------------------------- */
 
 bool tile_attention_fits(const graph *g, const graph_store *store, const lower_settings *settings,

@@ -328,9 +328,7 @@ static uint32_t promise_of(const tile_argument *a) {
 /* What it gets on this device, with what the plan promises of its parameters. */
 static void schedule_of(const tile_kernel *k, const ir_kernel *plain,
                         const uint64_t extents[IR_DIM_MAX], ir_schedule *schedule) {
-    device_caps caps = *k->l->caps;
-    if (k->node->op != OP_CONTRACT) caps.multiplies_memory = false; /* of others it is not timed */
-    ir_schedule_default(plain, &caps, extents, schedule);
+    ir_schedule_default(plain, k->l->caps, extents, schedule);
     for (uint32_t i = 0; i < k->n_argument; i++)
         schedule->param_multiple[i] = promise_of(&k->arguments[i]);
 }

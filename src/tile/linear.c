@@ -786,9 +786,8 @@ bool tile_product_fits(const graph *g, const graph_store *store, const tree *t) 
         exact.settings.exact = true;
         return tile_matvec_adds(&l, linear, t) && tile_matvec_adds(&exact, linear, t);
     }
-    if (!tile_serial(&l)) return true;
+    if (!tile_serial(&l)) return experts || !tile_tiled_waits(&l, t, (uint64_t)x.bound * w.m);
     /* where a lane is all, it computes a tree at a product's end one by one */
-    for (uint32_t i = 0; i < t->n_value; i++)
-        if (t->values[i].kind == TREE_NODE && graph_op_is_expensive(t->values[i].op)) return false;
-    return !experts && (x.bound <= VECTORS_MAX || tile_tiled_wants(&l, x.bound, w.k));
+    return !tree_is_expensive(t) && !experts &&
+           (x.bound <= VECTORS_MAX || tile_tiled_wants(&l, x.bound, w.k));
 }

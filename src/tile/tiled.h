@@ -32,6 +32,8 @@ bool tile_tiled_wants(const lowering *l, uint32_t n, uint32_t k);
 /* Does this product, an OP_LINEAR, round its vectors to halves, and take them as halves too? */
 bool tile_takes_halves(const graph *g, const graph_store *store, const lower_settings *settings,
                        const graph_node *linear);
+/* Would matrix units wait for the tree at the end of the product, which makes n sums? */
+bool tile_tiled_waits(const lowering *l, const tree *t, uint64_t n);
 /* The vectors may get a dispatch before, and the weight's pieces. by: its list is there. */
 beryl_status tile_tiled(lowering *l, const graph_node *node, const tile_tiled_product *p,
                         beryl_error *error);

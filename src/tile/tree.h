@@ -228,6 +228,7 @@ bool tree_has_numbers(const tree *t);
  * Its bindings, the kernel's second tree; and the results at a column of a vector, of which the
  * products made x. */
 bool tree_is_end(const tree *t);
+bool tree_is_expensive(const tree *t); /* one of its operations is */
 void tree_end_declare(tree_walk *c, tile_kernel *k, const tree *t);
 /* The same where who writes the kernel stores words in place of the first result. */
 void tree_end_declare_words(tree_walk *c, tile_kernel *k, const tree *t);

@@ -10,6 +10,12 @@ bool tree_is_end(const tree *t) {
     return true;
 }
 
+bool tree_is_expensive(const tree *t) {
+    for (uint32_t i = 0; i < t->n_value; i++)
+        if (t->values[i].kind == TREE_NODE && graph_op_is_expensive(t->values[i].op)) return true;
+    return false;
+}
+
 static void end_declare(tree_walk *c, tile_kernel *k, const tree *t, bool words) {
     *c = (tree_walk){.k = k, .t = *t, .second = true, .words = words};
     tree_walk_rows(c);
