@@ -436,13 +436,15 @@ static void pads(test *t) {
     }
 }
 
-/* Windows whose channels are copied to lie last, for units that take pieces of 16 bytes; `back`: as
+/* Windows as large GPUs have them: channels are copied to lie last, for units that take pieces of
+ * 16 bytes, and where there are none to sum, neighbours share what they read. `back`: as
  * the gradient of the weight has them, pictures in the place of channels. */
 typedef struct turned_shape {
     const char *name;
     uint32_t x[4], weight[4], stride, pad;
     bool back, transposed;
     uint32_t units; /* of the device: few have large tiles, many share long sums */
+    uint32_t groups;
 } turned_shape;
 
 static void build_turned(typed_side *s, const void *user) {
@@ -459,17 +461,19 @@ static void build_turned(typed_side *s, const void *user) {
     }
     const graph_window both[] = {w, w};
     const graph_value y = p->transposed ? graph_conv_transpose(s->g, in, weight, 2, both, NULL, 1)
-                                        : graph_conv(s->g, in, weight, 2, both, 1);
+                                        : graph_conv(s->g, in, weight, 2, both, p->groups);
     typed_output(s, graph_tensor_at(s->g, y)->base ? graph_copy(s->g, y) : y);
 }
 
 static void turns(test *t) {
     static const turned_shape some[] = {
-        {"forward", {2, 16, 9, 9}, {64, 16, 3, 3}, 1, 1, false, false, 1},
-        {"strided", {2, 72, 17, 17}, {64, 72, 1, 1}, 2, 0, false, false, 1},
-        {"weight", {2, 16, 9, 9}, {2, 64, 7, 7}, 1, 0, true, false, 1},
-        {"weight-in-parts", {16, 8, 10, 10}, {16, 64, 8, 8}, 1, 0, true, false, 4},
-        {"transposed", {2, 64, 6, 6}, {64, 16, 3, 3}, 2, 1, false, true, 1},
+        {"forward", {2, 16, 9, 9}, {64, 16, 3, 3}, 1, 1, false, false, 1, 1},
+        {"strided", {2, 72, 17, 17}, {64, 72, 1, 1}, 2, 0, false, false, 1, 1},
+        {"weight", {2, 16, 9, 9}, {2, 64, 7, 7}, 1, 0, true, false, 1, 1},
+        {"weight-in-parts", {16, 8, 10, 10}, {16, 64, 8, 8}, 1, 0, true, false, 4, 1},
+        {"transposed", {2, 64, 6, 6}, {64, 16, 3, 3}, 2, 1, false, true, 1, 1},
+        /* so many results that a lane has several neighbours */
+        {"depthwise", {2, 8, 64, 64}, {8, 1, 3, 3}, 1, 1, false, false, 1, 8},
     };
     static const test_form form = {.name = "interpreter", .device = "interpreter", .as_gpu = true};
     for (size_t i = 0; i < sizeof some / sizeof *some; i++) {

@@ -427,7 +427,8 @@ enum {
     CHANNELS_DEPTH_MIN = 64,
     TURN = 64, /* sides of what a workgroup turns */
     TURN_LINE = TURN + 2,
-    TURN_LANES = 256
+    TURN_LANES = 256,
+    TURN_ROUNDS = TURN * TURN / TURN_LANES
 };
 
 /* Memory from `first` on, [outer, n, apart], that becomes [outer, apart, n]. */
@@ -479,6 +480,12 @@ static bool channels_in(const lowering *l, const contraction *c, uint32_t t, cla
     return found;
 }
 
+/* Every element of the factor is read once for each row of the other one: no windows overlap. */
+static bool is_plain(const contraction *c, uint32_t t, const channels *as) {
+    const uint64_t seen = c->of[rows_of(c, t)].bound * c->of[CLASS_DEPTH].bound;
+    return seen == (uint64_t)as->outer * as->n * as->apart;
+}
+
 /* Both factors' channels: an axis of depth that is that of both, or one of the rows. */
 static bool channels_of(const lowering *l, const contraction *c, channels out[OUT]) {
     channels rows[OUT], depth[OUT];
@@ -500,6 +507,7 @@ static bool channels_of(const lowering *l, const contraction *c, channels out[OU
     const uint32_t t = c->of[rows_of(c, A)].n > c->of[rows_of(c, B)].n ? A : B, other = OUT - 1 - t;
     if (in_depth[t] && (!in_rows[t] || depth[t].apart < rows[t].apart)) {
         out[t] = depth[t];
+        if (depth[t].apart > 1 && is_plain(c, t, &depth[t])) return false; /* not worth a copy */
         return channels_along(l, c, other, CLASS_DEPTH, depth[t].axis, &out[other]);
     }
     if (!in_rows[t]) return false;
@@ -543,19 +551,24 @@ static beryl_status turn(lowering *l, contraction *c, uint32_t t, const channels
                 tier = tile_div(k, group, tiles),
                 place = tile_mul(k, tile_rem(k, tier, tiers), TURN), o = tile_div(k, tier, tiers),
                 is_whole = ir_lt(b, o, ir_u32(b, as->outer)), start = tile_mul(k, o, whole),
-                first = ir_add(b, start, number(c, "first", as->first));
-    for (uint32_t i = 0; i < TURN; i += TURN_LANES / TURN) {
-        const ir_id j = tile_add(k, line, i), from_channel = ir_add(b, channel, j),
-                    from_place = ir_add(b, place, in_line);
-        ir_if(b, ir_and(b, is_whole,
-                        ir_and(b, ir_lt(b, from_channel, n), ir_lt(b, from_place, apart))));
-        ir_store(b, tile, ir_add(b, tile_mul(k, in_line, TURN_LINE), j),
-                 ir_load(b, x, ir_add(b, first, ir_fma(b, from_channel, apart, from_place)), 1));
-        ir_end(b);
+                near =
+                    ir_fma(b, ir_min(b, o, ir_u32(b, as->outer - 1)), ir_u32(b, whole),
+                           ir_add(b, number(c, "first", as->first),
+                                  ir_min(b, ir_add(b, place, in_line), ir_u32(b, as->apart - 1))));
+    ir_id read[TURN_ROUNDS];
+    for (uint32_t i = 0; i < TURN_ROUNDS; i++) { /* all before one is waited for */
+        const ir_id j = tile_add(k, line, i * TURN_LANES / TURN),
+                    from_channel = ir_min(b, ir_add(b, channel, j), ir_u32(b, as->n - 1));
+        read[i] = ir_load(b, x, ir_fma(b, from_channel, apart, near), 1);
     }
+    for (uint32_t i = 0; i < TURN_ROUNDS; i++)
+        ir_store(
+            b, tile,
+            ir_add(b, tile_mul(k, in_line, TURN_LINE), tile_add(k, line, i * TURN_LANES / TURN)),
+            read[i]);
     ir_barrier(b);
-    for (uint32_t i = 0; i < TURN; i += TURN_LANES / TURN) {
-        const ir_id j = tile_add(k, line, i), to_place = ir_add(b, place, j),
+    for (uint32_t i = 0; i < TURN_ROUNDS; i++) {
+        const ir_id j = tile_add(k, line, i * TURN_LANES / TURN), to_place = ir_add(b, place, j),
                     to_channel = ir_add(b, channel, in_line);
         ir_if(b,
               ir_and(b, is_whole, ir_and(b, ir_lt(b, to_channel, n), ir_lt(b, to_place, apart))));
