@@ -167,6 +167,21 @@ static void cut(form *f, const lowering *l, uint32_t d, uint64_t groups, uint32_
     f->n_part = (d + f->part - 1) / f->part;
 }
 
+/* Windows: what neighbours read overlaps, and begins anywhere. A lane has `wide` of them. */
+static bool overlaps(const tree_walk *c, uint32_t wide) {
+    const uint32_t last = c->w.n - 1;
+    bool fits = c->w.size[last].factor % wide == 0;
+    for (uint32_t i = 0; i < c->t.n_value; i++)
+        fits = fits && (c->t.values[i].kind == TREE_INPUT || c->t.values[i].kind == TREE_NODE);
+    for (uint32_t i = 0; i < c->t.n_tensor && fits; i++) {
+        fits = !c->t.ahead[i] && !c->t.n_move[i] && c->step[i] <= 1;
+        if (i >= c->t.n_out) continue;
+        fits = fits && c->step[i] && c->t.seen[i].offset % wide == 0;
+        for (uint32_t k = 0; k < last; k++) fits = fits && c->w.stride[i][k] % wide == 0;
+    }
+    return fits;
+}
+
 static form form_of(const lowering *l, tree_walk *c) {
     const device_caps *caps = l->caps;
     const bool serial = tile_serial(l), host = device_is_compiled(caps);
@@ -183,6 +198,8 @@ static form form_of(const lowering *l, tree_walk *c) {
             for (uint32_t k = 0; c->step[i] && k < c->along.n; k++)
                 while (c->along.stride[i][k] % wide) wide /= 2;
         f.wide = tree_widest(c, wide, c->w.size[last].factor, true, last);
+        if (is_short && !host && f.wide == 1 && !c->w.size[last].extent && overlaps(c, most))
+            f.wide = most, c->apart = true;
         f.rows = workgroup < ACROSS || is_short ? workgroup : ACROSS;
         f.lanes = workgroup / f.rows;
         cut(&f, l, d, (n / f.wide + f.rows - 1) / f.rows, PART_DEEP);
