@@ -436,6 +436,73 @@ static void pads(test *t) {
     }
 }
 
+/* Windows as large GPUs have them: channels are copied to lie last, for units that take pieces of
+ * 16 bytes, and where there are none to sum, neighbours share what they read. `back`: as
+ * the gradient of the weight has them, pictures in the place of channels. */
+typedef struct turned_shape {
+    const char *name;
+    uint32_t x[4], weight[4], stride, pad;
+    bool back, transposed;
+    uint32_t units; /* of the device: few have large tiles, many share long sums */
+    uint32_t groups;
+} turned_shape;
+
+static void build_turned(typed_side *s, const void *user) {
+    const turned_shape *p = user;
+    const uint32_t turn[] = {1, 0, 2, 3};
+    graph_dim x[4] = {{0}}, k[4] = {{0}};
+    for (uint32_t i = 0; i < 4; i++) x[i].size = p->x[i], k[i].size = p->weight[i];
+    const graph_window w = {
+        .stride = p->stride, .dilation = 1, .pad_before = p->pad, .pad_after = p->pad};
+    graph_value in = typed_input(s, TYPE_F16, 4, x), weight = typed_input(s, TYPE_F16, 4, k);
+    if (p->back) {
+        in = graph_permute(s->g, in, 4, turn);
+        weight = graph_permute(s->g, weight, 4, turn);
+    }
+    const graph_window both[] = {w, w};
+    const graph_value y = p->transposed ? graph_conv_transpose(s->g, in, weight, 2, both, NULL, 1)
+                                        : graph_conv(s->g, in, weight, 2, both, p->groups);
+    typed_output(s, graph_tensor_at(s->g, y)->base ? graph_copy(s->g, y) : y);
+}
+
+static void turns(test *t) {
+    static const turned_shape some[] = {
+        {"forward", {2, 16, 9, 9}, {64, 16, 3, 3}, 1, 1, false, false, 1, 1},
+        {"strided", {2, 72, 17, 17}, {64, 72, 1, 1}, 2, 0, false, false, 1, 1},
+        {"weight", {2, 16, 9, 9}, {2, 64, 7, 7}, 1, 0, true, false, 1, 1},
+        {"weight-in-parts", {16, 8, 10, 10}, {16, 64, 8, 8}, 1, 0, true, false, 4, 1},
+        {"transposed", {2, 64, 6, 6}, {64, 16, 3, 3}, 2, 1, false, true, 1, 1},
+        /* so many results that a lane has several neighbours */
+        {"depthwise", {2, 8, 64, 64}, {8, 1, 3, 3}, 1, 1, false, false, 1, 8},
+    };
+    static const test_form form = {.name = "interpreter", .device = "interpreter", .as_gpu = true};
+    for (size_t i = 0; i < sizeof some / sizeof *some; i++) {
+        if (!test_case(t, "contract/turns/%s", some[i].name)) continue;
+        base_heap heap;
+        device *d = NULL;
+        beryl_error error = {0};
+        base_heap_init(&heap, NULL);
+        const beryl_status status = test_form_open(&form, &heap, &d, &error);
+        if (status != BERYL_OK) test_fail(t, __FILE__, __LINE__, "%s", error.message);
+        else {
+            d->caps.multiplies_memory = true;
+            d->caps.workgroup_bytes = 1 << 18, d->caps.subgroup_size = 32;
+            d->caps.compute_units = some[i].units;
+            d->caps.fragments = DEVICE_FRAGMENT_BIT(DEVICE_FRAGMENT_F16_F32);
+            typed_run(t, &heap, d,
+                      &(typed_problem){.name = some[i].name,
+                                       .build = build_turned,
+                                       .what = &some[i],
+                                       .rows = 1,
+                                       .fill = TYPED_UNIT,
+                                       .seed = i,
+                                       /* up to 1,024 terms below 1, in another order, in F32 */
+                                       .within = 3e-4});
+        }
+        test_form_close(d);
+    }
+}
+
 static void refuses(test *t, base_heap *heap) {
     static const struct {
         const char *text, *why;
@@ -466,6 +533,27 @@ static void refuses(test *t, base_heap *heap) {
     lab_close(&l);
 }
 
+/* Windows of more elements than memory has: a convolution has them, nothing else. */
+static void many_windows(test *t, base_heap *heap) {
+    const graph_window w = {.stride = 1, .dilation = 1, .pad_before = 3, .pad_after = 3},
+                       both[] = {w, w};
+    const graph_dim x[] = {{32, 0}, {64, 0}, {224, 0}, {224, 0}},
+                    k[] = {{2, 0}, {64, 0}, {7, 0}, {7, 0}};
+    beryl_error error = {0};
+    graph *g = graph_open(heap);
+    const graph_value in = graph_input(g, "x", TYPE_F32, 4, x),
+                      y = graph_conv(g, in, graph_input(g, "w", TYPE_F32, 4, k), 2, both, 1);
+    CHECK(t, graph_status(g, &error) == BERYL_OK);
+    CHECK_INT(t, graph_element_bound(graph_tensor_at(g, y)), 32 * 2 * 224 * 224);
+    const graph_value rows = graph_windows(g, graph_pad(g, in, 2, 3, 3, 0), 2, 7, 1),
+                      windows = graph_windows(g, graph_pad(g, rows, 3, 3, 3, 0), 3, 7, 1);
+    CHECK(t, windows && graph_element_bound(graph_tensor_at(g, windows)) > UINT32_MAX);
+    CHECK_INT(t, graph_relu(g, windows), 0);
+    graph_status(g, &error);
+    CHECK_TEXT(t, error.message, "graph: relu of a view of more than 2^32 - 1 elements");
+    graph_close(g);
+}
+
 void test_contract(test *t);
 void test_contract(test *t) {
     base_heap heap;
@@ -474,7 +562,9 @@ void test_contract(test *t) {
     if (test_case(t, "contract/vectors")) vectors(t, &heap);
     if (test_case(t, "contract/letters")) letters(t, &heap);
     if (test_case(t, "contract/refuses")) refuses(t, &heap);
+    if (test_case(t, "contract/many-windows")) many_windows(t, &heap);
     pads(t);
+    turns(t);
     for (size_t i = 0; i < CONVS; i++) {
         if (!convs[i].in[0]) continue; /* judged on devices, by the same functions */
         if (test_case(t, "contract/conv-%s", convs[i].name)) windows(t, &heap, &convs[i], 0);

@@ -284,6 +284,20 @@ static void give(gradient *s, uint32_t n, const graph_value *values, graph_value
     for (uint32_t i = 0; g->error.code != BERYL_OK && i < n; i++) gradients[i] = 0;
 }
 
+/* A float that is there whatever the loss is, so that nobody computes one that nobody reads. */
+static graph_value some_number(graph *g, graph_value loss, uint32_t n, const graph_value *values) {
+    graph_value v = loss;
+    for (uint32_t i = 0; i < n && v == loss; i++) {
+        const graph_tensor *t = graph_tensor_at(g, values[i]);
+        bool fits = t->role != ROLE_INTERMEDIATE && !t->base && graph_type_is_plain(t->type);
+        for (uint32_t k = 0; k < t->rank; k++) fits = fits && !t->dim[k].extent;
+        if (fits) v = values[i];
+    }
+    const uint32_t rank = graph_tensor_at(g, v)->rank;
+    for (uint32_t k = 0; k < rank && v != loss; k++) v = graph_narrow(g, v, k, 0, 1, 1);
+    return graph_reshape(g, v, 0, NULL);
+}
+
 void graph_gradient(graph *g, graph_value loss, uint32_t n, const graph_value *values,
                     graph_value *gradients) {
     for (uint32_t i = 0; i < n; i++) gradients[i] = 0;
@@ -305,7 +319,7 @@ void graph_gradient(graph *g, graph_value loss, uint32_t n, const graph_value *v
         if (base_ops[g->nodes.data[i].op].facts & OP_IS_IN_PLACE)
             s.changed[graph_base_of(g, g->nodes.data[i].out[0])] = i + 1;
     const graph_tensor t = *graph_tensor_at(g, loss);
-    const graph_value any = graph_is_nan(g, graph_reshape(g, loss, 0, NULL));
+    const graph_value any = graph_is_nan(g, some_number(g, loss, n, values));
     s.one = graph_cast(g, graph_eq(g, any, any), TYPE_F32, false);
     s.of[loss] = graph_expand(g, gradient_number(&s, 1, t.type), t.rank, t.dim);
     for (graph_value v = loss; g->error.code == BERYL_OK && v > 0; v--) {

@@ -116,8 +116,9 @@ bool graph_has(graph *g, graph_value v, const char *what) {
     return false;
 }
 
-graph_value graph_tensor_add(graph *g, base_type type, graph_role role, uint32_t rank,
-                             const graph_dim *dims) {
+/* `most`: elements that it may have */
+static graph_value add_tensor(graph *g, base_type type, graph_role role, uint32_t rank,
+                              const graph_dim *dims, uint64_t most) {
     if (g->error.code != BERYL_OK) return 0;
     if (rank > GRAPH_RANK_MAX) return graph_refuse(g, BERYL_UNSUPPORTED, "rank %u", rank);
     graph_tensor *t = base_vec_add(g->heap, &g->tensors);
@@ -131,14 +132,19 @@ graph_value graph_tensor_add(graph *g, base_type type, graph_role role, uint32_t
     for (uint32_t i = rank; i-- > 0;) {
         t->dim[i] = dims[i];
         t->stride[i] = (uint32_t)stride;
-        stride *= dims[i].size;
-        if (dims[i].size == 0 || stride > UINT32_MAX) {
+        if (dims[i].size == 0 || stride > most / dims[i].size) {
             g->tensors.count--;
             return graph_refuse(g, BERYL_UNSUPPORTED,
                                 "a tensor of more than 2^32 - 1 elements, or of none");
         }
+        stride *= dims[i].size;
     }
     return (graph_value)(g->tensors.count - 1);
+}
+
+graph_value graph_tensor_add(graph *g, base_type type, graph_role role, uint32_t rank,
+                             const graph_dim *dims) {
+    return add_tensor(g, type, role, rank, dims, UINT32_MAX);
 }
 
 static graph_tensor *at(graph *g, graph_value v) {
@@ -281,7 +287,7 @@ const graph_node *graph_reader_of(const graph *g, graph_value v) {
 }
 
 graph_value graph_view_of(graph *g, graph_value x, uint32_t rank, const graph_dim *dims) {
-    graph_value v = graph_tensor_add(g, at(g, x)->type, at(g, x)->role, rank, dims);
+    graph_value v = add_tensor(g, at(g, x)->type, at(g, x)->role, rank, dims, GRAPH_VIEW_ELEMENTS);
     if (!v) return 0;
     graph_tensor *t = at(g, v);
     const graph_tensor *from = at(g, x);
@@ -308,6 +314,10 @@ graph_value graph_op(graph *g, base_op op, const graph_value *in, graph_attrs at
         if (!graph_is_type(info->inputs[i], at(g, in[i])->type))
             return graph_refuse(g, BERYL_UNSUPPORTED, "%s of %s", info->name,
                                 base_type_name(at(g, in[i])->type));
+        if (op != OP_CONTRACT && at(g, in[i])->base && at(g, in[i])->role != ROLE_STORED &&
+            graph_element_bound(at(g, in[i])) > UINT32_MAX)
+            return graph_refuse(g, BERYL_UNSUPPORTED, "%s of a view of more than 2^32 - 1 elements",
+                                graph_op_name(op));
         from[i] = graph_layout(g, op, &attr, i, in[i]);
         if (!from[i]) return 0;
     }

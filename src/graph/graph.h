@@ -25,6 +25,9 @@ enum {
     GRAPH_VIEW_MAX = 4 /* numbers that a view is told */
 };
 
+/* Of a view at most: sums of products read more elements of it than memory has. */
+#define GRAPH_VIEW_ELEMENTS (UINT64_C(1) << 40)
+
 typedef uint32_t graph_value; /* id of a tensor, from 1; 0: none */
 /* size: constant or bound; extent: from 1, 0: constant */
 typedef struct graph_dim {

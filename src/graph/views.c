@@ -176,7 +176,9 @@ graph_value graph_reshape(graph *g, graph_value x, uint32_t rank, const graph_di
     uint64_t n = 1;
     if (!begin(g, VIEW_RESHAPE, x, &s)) return 0;
     if (rank > GRAPH_RANK_MAX) return graph_refuse(g, BERYL_UNSUPPORTED, "reshape: rank %u", rank);
-    for (uint32_t i = 0; i < rank; i++) n = n > UINT32_MAX ? n : n * dims[i].size;
+    for (uint32_t i = 0; i < rank; i++)
+        n = !dims[i].size || n <= GRAPH_VIEW_ELEMENTS / dims[i].size ? n * dims[i].size
+                                                                     : UINT64_MAX;
     as = (shape){.rank = rank, .offset = s.offset};
     if (rank) memcpy(as.dim, dims, rank * sizeof *dims);
     const graph_tensor *t = graph_tensor_at(g, x);

@@ -124,30 +124,107 @@ graph_value graph_conv(graph *g, graph_value x, graph_value weight, uint32_t n_a
 
 /* ---- transposed convolutions ----------------------------------------------------------------- */
 
-/* x [.., in..] as [.., out + span..]: its elements `step` apart with zeros between and around them,
- * so that windows of `size` elements, `apart`, give the transpose. All zeros are of one pad. */
-static graph_value spread_out(graph *g, graph_value x, uint32_t n_axis, const graph_window *w,
-                              const uint32_t *out) {
-    uint32_t start[3];
-    graph_dim dims[GRAPH_RANK_MAX];
-    memcpy(dims, graph_tensor_at(g, x)->dim, sizeof dims);
-    for (uint32_t i = n_axis; x && i-- > 0;) {
-        const uint32_t span = (w[i].size - 1) * w[i].dilation, axis = i + 2, step = w[i].stride;
-        const uint32_t front = span > w[i].pad_before ? span - w[i].pad_before : 0,
-                       more = (front + step - 1) / step;
-        start[i] = span > w[i].pad_before ? more * step - front : w[i].pad_before - span;
-        const uint64_t need = ((uint64_t)start[i] + out[i] + span + step - 1) / step;
-        const uint32_t had = dims[axis].size + more;
-        const uint32_t behind = need > had ? (uint32_t)(need - had) : 0;
-        if (more || behind) x = graph_pad(g, x, axis, more, behind, 0);
-        if (x && step > 1)
-            x = graph_pad(g, graph_unsqueeze(g, x, axis + 1), axis + 1, 0, step - 1, 0);
-        dims[axis].size = (had + behind) * step;
+/* Elements of the transpose `stride` apart are a convolution of x with every stride-th tap of the
+ * weight. Each phase of these is a channel of one convolution; then channels become elements. */
+typedef struct phases { /* along an axis */
+    uint32_t n, taps, dilation;
+    uint32_t skip;        /* taps of zeros in front, so that what is cut off are whole lines: */
+    uint32_t from, lines; /* of n elements, the first that stays and how many */
+} phases;
+
+/* weight [in, out / groups, size..] with taps of zeros, so that each phase has as many and those of
+ * an axis of several phases are neighbours. */
+static graph_value with_whole_phases(graph *g, graph_value weight, uint32_t n_axis,
+                                     const graph_window *w, phases *of) {
+    for (uint32_t i = 0; weight && i < n_axis; i++) {
+        const uint32_t axis = i + 2, apart = of[i].n > 1 ? w[i].dilation : 1;
+        graph_dim dims[GRAPH_RANK_MAX];
+        uint32_t size = w[i].size;
+        of[i].dilation = w[i].dilation / apart;
+        if (apart > 1) {
+            memcpy(dims, graph_tensor_at(g, weight)->dim, sizeof dims);
+            dims[axis].size = size * apart;
+            weight = graph_pad(g, graph_unsqueeze(g, weight, axis + 1), axis + 1, 0, apart - 1, 0);
+            if (weight) weight = graph_reshape(g, weight, n_axis + 2, dims);
+            if (weight) weight = graph_narrow(g, weight, axis, 0, size = (size - 1) * apart + 1, 1);
+        }
+        size += of[i].skip;
+        of[i].taps = (size + of[i].n - 1) / of[i].n;
+        const uint32_t more = of[i].taps * of[i].n - size;
+        if (weight && (of[i].skip || more))
+            weight = graph_pad(g, weight, axis, of[i].skip, more, 0);
     }
-    if (x && rank_of(g, x) > n_axis + 2) x = graph_reshape(g, x, n_axis + 2, dims);
+    return weight;
+}
+
+/* weight [in, out / groups, taps and phases..] as [(groups,) out / groups and phases.., in /
+ * groups, taps..], the last tap first. */
+static graph_value turned(graph *g, graph_value weight, uint32_t n_axis, const phases *of,
+                          uint32_t groups) {
+    const uint32_t grouped = groups > 1;
+    uint32_t axes[GRAPH_RANK_MAX] = {0}, n = grouped;
+    graph_dim dims[GRAPH_RANK_MAX] = {{0}};
+    if (!weight) return 0;
+    memcpy(dims, graph_tensor_at(g, weight)->dim, 2 * sizeof *dims);
+    for (uint32_t i = 0; i < n_axis; i++) {
+        dims[2 + 2 * i] = (graph_dim){of[i].taps, 0};
+        dims[3 + 2 * i] = (graph_dim){of[i].n, 0};
+    }
+    weight = graph_reshape(g, weight, 2 + 2 * n_axis, dims);
+    for (uint32_t i = 0; weight && i < n_axis; i++) weight = graph_flip(g, weight, 2 + 2 * i);
+    if (weight && grouped) weight = in_groups(g, weight, 0, groups);
+    if (!weight) return 0;
+    memcpy(dims, graph_tensor_at(g, weight)->dim, sizeof dims);
+    axes[n++] = 1 + grouped;
+    for (uint32_t i = 0; i < n_axis; i++) axes[n++] = 3 + grouped + 2 * i;
+    axes[n++] = grouped;
+    for (uint32_t i = 0; i < n_axis; i++) axes[n++] = 2 + grouped + 2 * i;
+    weight = graph_permute(g, weight, n, axes);
+    const graph_dim in = dims[grouped];
+    dims[grouped] = dims[1 + grouped];
+    dims[1 + grouped] = in;
+    for (uint32_t i = 0; i < n_axis; i++) {
+        dims[grouped].size *= of[i].n;
+        dims[2 + grouped + i] = (graph_dim){of[i].taps, 0};
+    }
+    return weight ? graph_reshape(g, weight, n_axis + 2 + grouped, dims) : 0;
+}
+
+/* x [n, c, in..] so that windows of each axis's taps give the phases' lines. */
+static graph_value around_lines(graph *g, graph_value x, uint32_t n_axis, const phases *of) {
+    uint32_t start[3];
+    for (uint32_t i = 0; x && i < n_axis; i++) {
+        const uint32_t span = (of[i].taps - 1) * of[i].dilation, in = dim_of(g, x, i + 2).size,
+                       end = of[i].from + of[i].lines,
+                       before = span > of[i].from ? span - of[i].from : 0,
+                       after = end > in ? end - in : 0;
+        start[i] = span > of[i].from ? 0 : of[i].from - span;
+        if (before || after) x = graph_pad(g, x, i + 2, before, after, 0);
+    }
     for (uint32_t i = 0; x && i < n_axis; i++)
-        x = graph_narrow(g, x, i + 2, start[i], out[i] + (w[i].size - 1) * w[i].dilation, 1);
+        x = graph_narrow(g, x, i + 2, start[i], of[i].lines + (of[i].taps - 1) * of[i].dilation, 1);
     return x;
+}
+
+/* v [n, out and phases.., lines..] as [n, out, lines and phases..] */
+static graph_value phases_as_elements(graph *g, graph_value v, uint32_t n_axis, const phases *of) {
+    graph_dim dims[GRAPH_RANK_MAX] = {{0}}, whole[GRAPH_RANK_MAX] = {{0}};
+    uint32_t axes[GRAPH_RANK_MAX] = {0, 1}, all = 1;
+    if (!v) return 0;
+    for (uint32_t i = 0; i < n_axis; i++) all *= of[i].n;
+    if (all == 1) return v;
+    dims[0] = whole[0] = dim_of(g, v, 0);
+    dims[1] = whole[1] = (graph_dim){dim_of(g, v, 1).size / all, 0};
+    for (uint32_t i = 0; i < n_axis; i++) {
+        dims[2 + i] = (graph_dim){of[i].n, 0};
+        dims[2 + n_axis + i] = (graph_dim){of[i].lines, 0};
+        whole[2 + i] = (graph_dim){of[i].n * of[i].lines, 0};
+        axes[2 + 2 * i] = 2 + n_axis + i;
+        axes[3 + 2 * i] = 2 + i;
+    }
+    v = graph_reshape(g, v, 2 * n_axis + 2, dims);
+    if (v) v = graph_permute(g, v, 2 * n_axis + 2, axes);
+    return v ? graph_reshape(g, v, n_axis + 2, whole) : 0;
 }
 
 /* Sizes of the result; false: there is none, or a run says how many elements there are. */
@@ -174,30 +251,33 @@ graph_value graph_conv_transpose(graph *g, graph_value x, graph_value weight, ui
                                  const graph_window *windows, const uint32_t *more,
                                  uint32_t groups) {
     graph_window w[3];
-    uint32_t out[3], axes[GRAPH_RANK_MAX];
+    uint32_t out[3];
     for (uint32_t i = 0; i < n_axis && i < 3; i++) w[i] = windows[i];
     if (!has_kernel(g, "conv_transpose", x, weight, n_axis, w, groups, true) ||
         !transposed_sizes(g, x, n_axis, w, more, out))
         return 0;
-    const uint32_t channels = dim_of(g, weight, 1).size * groups;
-    x = spread_out(g, x, n_axis, w, out);
+    uint32_t channels = dim_of(g, weight, 1).size * groups;
+    phases of[3];
     for (uint32_t i = 0; i < n_axis; i++) {
-        weight = graph_flip(g, weight, i + 2);
-        w[i].pad_before = w[i].pad_after = 0;
-        w[i].stride = 1;
+        const uint32_t n = w[i].stride, whole = (w[i].pad_before + n - 1) / n;
+        of[i] = (phases){.n = n,
+                         .skip = whole * n - w[i].pad_before,
+                         .from = whole,
+                         .lines = (out[i] + n - 1) / n};
+        channels *= of[i].n;
     }
-    const bool grouped = groups > 1;
-    if (weight && grouped) weight = in_groups(g, weight, 0, groups);
-    for (uint32_t i = 0; i < n_axis + 2 + grouped; i++) axes[i] = i;
-    axes[grouped] = 1 + grouped;
-    axes[1 + grouped] = grouped;
-    if (weight) weight = graph_permute(g, weight, n_axis + 2 + grouped, axes);
-    return x ? convolve(g, windows_of(g, x, n_axis, w, 0), weight, n_axis, groups, channels) : 0;
+    weight = turned(g, with_whole_phases(g, weight, n_axis, w, of), n_axis, of, groups);
+    x = around_lines(g, x, n_axis, of);
+    for (uint32_t i = 0; i < n_axis; i++)
+        w[i] = (graph_window){.size = of[i].taps, .stride = 1, .dilation = of[i].dilation};
+    x = x ? convolve(g, windows_of(g, x, n_axis, w, 0), weight, n_axis, groups, channels) : 0;
+    x = phases_as_elements(g, x, n_axis, of);
+    for (uint32_t i = 0; x && i < n_axis; i++)
+        if (out[i] % of[i].n) x = graph_narrow(g, x, i + 2, 0, out[i], 1);
+    return x;
 }
 
 /* ---- the way back ---------------------------------------------------------------------------- */
-
-enum { RESULTS_FEW = 1 << 17 /* of a sum that leaves a GPU idle */, PARTS_MAX = 1 << 24 };
 
 /* Towards x: the transpose. Where no two windows share an element it would multiply more zeros than
  * the view's own rule moves elements, and where a run sizes an axis there is none: false. */
@@ -223,8 +303,10 @@ static graph_value beside_windows(graph *g, const graph_own *own, graph_value d)
     return d;
 }
 
+enum { RESULTS_FEW = 1 << 17, PARTS_MAX = 1 << 24 };
+
 /* Towards the weight: a sum over batch and windows; where it has few results for so long a one, a
- * sum for each of the batch. */
+ * sum for each of the batch, but for halves, whose sums would be rounded. */
 static graph_value towards_weight(graph *g, const graph_own *own, graph_value d) {
     const bool grouped = own->groups > 1;
     const graph_tensor weight = *graph_tensor_at(g, own->in[1]);
@@ -235,7 +317,8 @@ static graph_value towards_weight(graph *g, const graph_own *own, graph_value d)
     d = beside_windows(g, own, d);
     if (!x || !d) return 0;
     const uint64_t results = graph_element_bound(&weight);
-    const bool apart = !batch.extent && batch.size > 1 && results <= RESULTS_FEW &&
+    const bool apart = weight.type != TYPE_F16 && weight.type != TYPE_BF16 && !batch.extent &&
+                       batch.size > 1 && results <= RESULTS_FEW &&
                        results * batch.size <= PARTS_MAX && results > own->groups * 16u;
     const uint32_t windows = ((1u << own->n_axis) - 1) << (3 + grouped);
     graph_value v = graph_sum_products(g, d, x, windows | !apart);

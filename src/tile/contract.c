@@ -118,12 +118,16 @@ static ir_id number(contraction *c, const char *name, uint32_t x) {
     return x < 2 ? ir_u32(c->k.b, x) : tile_u32(&c->k, name, x);
 }
 
+/* Axis i of the class goes on in tensor t where the one before it ends. */
+static bool goes_on(const axes *of, uint32_t t, uint32_t i) {
+    return !of->size[i].extent &&
+           of->stride[t][i - 1] == of->stride[t][i] * (uint32_t)of->size[i].factor;
+}
+
 /* The axes of the class lie in tensor t as one. */
 static bool is_one(const axes *of, uint32_t t) {
-    for (uint32_t i = 0; i + 1 < of->n; i++)
-        if (of->size[i + 1].extent ||
-            of->stride[t][i] != of->stride[t][i + 1] * (uint32_t)of->size[i + 1].factor)
-            return false;
+    for (uint32_t i = 1; i < of->n; i++)
+        if (!goes_on(of, t, i)) return false;
     return true;
 }
 
@@ -152,7 +156,8 @@ static void measure(contraction *c, class_kind kind, lengths *out) {
             if ((t == OUT && kind == CLASS_DEPTH) || (is_packed(c) && t == c->packed) ||
                 (is_tabled(c) && kind == CLASS_DEPTH))
                 continue;
-            const bool asked = i + 1 == of->n || !is_one(of, t);
+            const bool asked =
+                i + 1 == of->n || !goes_on(of, t, i + 1) || (i && of->size[i].extent);
             out->stride[t][i] = !asked                ? IR_NO_ID
                                 : kind == CLASS_DEPTH ? ir_u32(c->k.b, stride)
                                                       : number(c, name_of(c, kind, t, i), stride);
@@ -178,11 +183,15 @@ static ir_id place(contraction *c, class_kind kind, const lengths *by, uint32_t 
                                                     : c->width * c->of[CLASS_DEPTH].bound;
         return ir_add(b, at, ir_mul(b, index, ir_u32(b, (uint32_t)each)));
     }
-    if (is_one(of, t)) return ir_add(b, at, ir_mul(b, index, by->stride[t][of->n - 1]));
-    for (uint32_t i = of->n; i-- > 0;) {
-        const ir_id part = i ? ir_mod(b, index, by->size[i]) : index;
-        if (of->stride[t][i]) at = ir_add(b, at, ir_mul(b, part, by->stride[t][i]));
-        if (i) index = ir_div(b, index, by->size[i]);
+    for (uint32_t i = of->n; i-- > 0;) { /* of axes that lie as one the last */
+        const uint32_t last = i;
+        uint64_t n = of->size[i].factor;
+        while (i && goes_on(of, t, i) && (i == 1 || !of->size[i - 1].extent))
+            n *= of->size[--i].factor;
+        const ir_id size = i == last ? by->size[i] : ir_u32(b, (uint32_t)n),
+                    part = i ? ir_mod(b, index, size) : index;
+        if (of->stride[t][last]) at = ir_add(b, at, ir_mul(b, part, by->stride[t][last]));
+        if (i) index = ir_div(b, index, size);
     }
     return at;
 }
@@ -411,16 +420,179 @@ static void round_up(axes *of) {
     of->bound = of->count.factor = of->size[0].factor = padded(of->count.factor);
 }
 
+/* ---- factors of windows, whose channels come to lie last ------------------------------------- */
+
+enum {
+    CHANNELS_SIDE_MIN = 64,
+    CHANNELS_DEPTH_MIN = 64,
+    TURN = 64, /* sides of what a workgroup turns */
+    TURN_LINE = TURN + 2,
+    TURN_LANES = 256,
+    TURN_ROUNDS = TURN * TURN / TURN_LANES
+};
+
+/* Memory from `first` on, [outer, n, apart], that becomes [outer, apart, n]. */
+typedef struct channels {
+    uint32_t first, outer, n, apart;
+    class_kind kind; /* of the axis of n */
+    uint32_t axis;
+} channels;
+
+/* How the factor's axis would be its channels: what lies closer is in one line of a channel, what
+ * lies further has all of them. */
+static bool channels_along(const lowering *l, const contraction *c, uint32_t t, class_kind kind,
+                           uint32_t axis, channels *out) {
+    const graph_tensor *x = graph_tensor_at(l->g, c->node->in[t]),
+                       *base = graph_tensor_at(l->g, graph_base_of(l->g, c->node->in[t]));
+    const int64_t apart = (int32_t)c->of[kind].stride[t][axis],
+                  n = (int64_t)c->of[kind].size[axis].factor, whole = apart * n;
+    if (apart <= 0 || n % PIECE || whole > INT32_MAX || x->offset / apart % n) return false;
+    int64_t low = x->offset % apart, high = low, last = 0;
+    for (uint32_t k = 0; k < CLASSES; k++)
+        for (uint32_t i = 0; i < c->of[k].n; i++) {
+            const int64_t stride = (int32_t)c->of[k].stride[t][i],
+                          way = stride * ((int64_t)c->of[k].size[i].factor - 1);
+            if (k == (uint32_t)kind && i == axis) continue;
+            if (stride > -apart && stride < apart) {
+                if (stride < 0) low += way;
+                else high += way;
+            } else if (stride > 0 && stride % whole == 0) last += way / whole;
+            else return false;
+        }
+    *out = (channels){.first = (uint32_t)(x->offset / whole * whole),
+                      .outer = (uint32_t)last + 1,
+                      .n = (uint32_t)n,
+                      .apart = (uint32_t)apart,
+                      .kind = kind,
+                      .axis = axis};
+    return low >= 0 && high < apart &&
+           out->first + (uint64_t)(last + 1) * (uint64_t)whole <= graph_element_bound(base);
+}
+
+/* The axis of the class that would be channels with the shortest lines. */
+static bool channels_in(const lowering *l, const contraction *c, uint32_t t, class_kind kind,
+                        channels *out) {
+    bool found = false;
+    channels one;
+    for (uint32_t i = 0; i < c->of[kind].n; i++)
+        if (channels_along(l, c, t, kind, i, &one) && (!found || one.apart < out->apart))
+            *out = one, found = true;
+    return found;
+}
+
+/* Every element of the factor is read once for each row of the other one: no windows overlap. */
+static bool is_plain(const contraction *c, uint32_t t, const channels *as) {
+    const uint64_t seen = c->of[rows_of(c, t)].bound * c->of[CLASS_DEPTH].bound;
+    return seen == (uint64_t)as->outer * as->n * as->apart;
+}
+
+/* Both factors' channels: an axis of depth that is that of both, or one of the rows. */
+static bool channels_of(const lowering *l, const contraction *c, channels out[OUT]) {
+    channels rows[OUT], depth[OUT];
+    bool in_rows[OUT], in_depth[OUT];
+    if (!BUILD_HAS_C_TEXTS || !l->caps->multiplies_memory || c->type != IR_F32 ||
+        ir_type_bytes(tile_element(graph_tensor_at(l->g, c->node->in[A])->type)) != 2 ||
+        c->of[CLASS_BATCH].n || c->of[CLASS_OUTER].bound < CHANNELS_SIDE_MIN ||
+        c->of[CLASS_INNER].bound < CHANNELS_SIDE_MIN ||
+        c->of[CLASS_DEPTH].bound < CHANNELS_DEPTH_MIN ||
+        (c->of[CLASS_OUTER].n < 2 && c->of[CLASS_INNER].n < 2 && c->of[CLASS_DEPTH].n < 2))
+        return false;
+    for (uint32_t i = 0; i < CLASSES; i++)
+        if (c->of[i].count.extent) return false;
+    for (uint32_t t = 0; t < OUT; t++) {
+        in_rows[t] = channels_in(l, c, t, rows_of(c, t), &rows[t]);
+        in_depth[t] = channels_in(l, c, t, CLASS_DEPTH, &depth[t]);
+    }
+    /* windows are of the factor with more axes: its channels lie next to them */
+    const uint32_t t = c->of[rows_of(c, A)].n > c->of[rows_of(c, B)].n ? A : B, other = OUT - 1 - t;
+    if (in_depth[t] && (!in_rows[t] || depth[t].apart < rows[t].apart)) {
+        out[t] = depth[t];
+        if (depth[t].apart > 1 && is_plain(c, t, &depth[t])) return false; /* not worth a copy */
+        return channels_along(l, c, other, CLASS_DEPTH, depth[t].axis, &out[other]);
+    }
+    if (!in_rows[t]) return false;
+    const bool lies = in_depth[other] && depth[other].apart == 1; /* in pieces already */
+    out[t] = rows[t];
+    out[other] = in_rows[other] && !lies ? rows[other] : depth[other];
+    return in_rows[other] || in_depth[other];
+}
+
+/* The axis becomes the last one of its class. */
+static void put_last(axes *of, uint32_t axis) {
+    for (uint32_t i = axis; i + 1 < of->n; i++) {
+        const lower_count size = of->size[i];
+        of->size[i] = of->size[i + 1], of->size[i + 1] = size;
+        for (uint32_t t = 0; t < TENSORS; t++) {
+            const uint32_t stride = of->stride[t][i];
+            of->stride[t][i] = of->stride[t][i + 1], of->stride[t][i + 1] = stride;
+        }
+    }
+}
+
+/* A copy of factor t in the scratch with its channels last; its strides and *offset are those of
+ * the copy from then on. */
+static beryl_status turn(lowering *l, contraction *c, uint32_t t, const channels *as,
+                         uint32_t *offset, uint64_t *bytes, beryl_error *error) {
+    const graph_tensor *from = graph_tensor_at(l->g, c->node->in[t]);
+    const ir_type type = tile_element(from->type);
+    const uint32_t whole = as->n * as->apart, tiles = (as->n + TURN - 1) / TURN,
+                   tiers = (as->apart + TURN - 1) / TURN;
+    *bytes = (uint64_t)as->outer * whole * 2;
+    *offset = from->offset % as->apart * as->n;
+    tile_kernel *k = &c->k;
+    tile_begin(k, l, c->node, "contract_turn", TURN_LANES);
+    ir_builder *b = k->b;
+    const ir_memory x = tile_read(k, "x", c->node->in[t]),
+                    out = tile_scratch(k, "out", SCRATCH_PADDED + t, *bytes, type, IR_READ_WRITE),
+                    tile = ir_workgroup(b, type, TURN * TURN_LINE);
+    const ir_id group = tile_group(k), lane = ir_local(b, 0), in_line = tile_rem(k, lane, TURN),
+                line = tile_div(k, lane, TURN), n = ir_u32(b, as->n), apart = ir_u32(b, as->apart),
+                channel = tile_mul(k, tile_rem(k, group, tiles), TURN),
+                tier = tile_div(k, group, tiles),
+                place = tile_mul(k, tile_rem(k, tier, tiers), TURN), o = tile_div(k, tier, tiers),
+                is_whole = ir_lt(b, o, ir_u32(b, as->outer)), start = tile_mul(k, o, whole),
+                near =
+                    ir_fma(b, ir_min(b, o, ir_u32(b, as->outer - 1)), ir_u32(b, whole),
+                           ir_add(b, number(c, "first", as->first),
+                                  ir_min(b, ir_add(b, place, in_line), ir_u32(b, as->apart - 1))));
+    ir_id read[TURN_ROUNDS];
+    for (uint32_t i = 0; i < TURN_ROUNDS; i++) { /* all before one is waited for */
+        const ir_id j = tile_add(k, line, i * TURN_LANES / TURN),
+                    from_channel = ir_min(b, ir_add(b, channel, j), ir_u32(b, as->n - 1));
+        read[i] = ir_load(b, x, ir_fma(b, from_channel, apart, near), 1);
+    }
+    for (uint32_t i = 0; i < TURN_ROUNDS; i++)
+        ir_store(
+            b, tile,
+            ir_add(b, tile_mul(k, in_line, TURN_LINE), tile_add(k, line, i * TURN_LANES / TURN)),
+            read[i]);
+    ir_barrier(b);
+    for (uint32_t i = 0; i < TURN_ROUNDS; i++) {
+        const ir_id j = tile_add(k, line, i * TURN_LANES / TURN), to_place = ir_add(b, place, j),
+                    to_channel = ir_add(b, channel, in_line);
+        ir_if(b,
+              ir_and(b, is_whole, ir_and(b, ir_lt(b, to_channel, n), ir_lt(b, to_place, apart))));
+        ir_store(b, out, ir_add(b, start, ir_fma(b, to_place, n, to_channel)),
+                 ir_load(b, tile, ir_add(b, tile_mul(k, j, TURN_LINE), in_line), 1));
+        ir_end(b);
+    }
+    for (uint32_t kind = 0; kind < CLASSES; kind++)
+        for (uint32_t a = 0; a < c->of[kind].n; a++) {
+            uint32_t *stride = &c->of[kind].stride[t][a];
+            const int64_t was = (int32_t)*stride;
+            if (kind == (uint32_t)as->kind && a == as->axis) *stride = 1;
+            else if (was > -(int64_t)as->apart && was < as->apart) *stride *= as->n;
+        }
+    return tile_end(k, (lower_count){(uint64_t)as->outer * tiles * tiers, 0}, 1, error);
+}
+
 /* ---- long sums in parts -------------------------------------------------------------------- */
 
-/* What is summed: of axes that lie as one in both factors, in parts. */
 static tile_split split_of(const contraction *c, const lowering *l) {
     const axes *depth = &c->of[CLASS_DEPTH];
-    if (BUILD_IS_SMALL || c->type != IR_F32 || c->of[CLASS_BATCH].n || !is_one(depth, A) ||
-        !is_one(depth, B))
-        return (tile_split){.n = 1};
-    return tile_split_of(l, c->of[CLASS_OUTER].bound, c->of[CLASS_INNER].bound, depth->count,
-                         depth->bound);
+    if (BUILD_IS_SMALL || c->type != IR_F32 || c->of[CLASS_BATCH].n) return (tile_split){.n = 1};
+    return tile_split_few(l, c->of[CLASS_OUTER].bound, c->of[CLASS_INNER].bound, depth->count,
+                          depth->bound);
 }
 
 /* Adds the parts [part, outer, inner]. */
@@ -461,16 +633,26 @@ beryl_status tile_contract(lowering *l, const graph_node *node, beryl_error *err
     for (uint32_t i = 0; i < CLASSES; i++)
         if (c->of[i].unfit)
             return lower_refuse(l, node, "axes of one kind with several sizes of a run", error);
-    const bool pads = wants_padding(l, c);
+    if (c->of[CLASS_DEPTH].bound > UINT32_MAX)
+        return lower_refuse(l, node, "sums of more than 2^32 - 1 products", error);
+    channels as[OUT];
+    const bool pads = wants_padding(l, c), turns_both = !pads && channels_of(l, c, as);
     c->packed = TENSORS;
-    if (!pads) choose_packed(c, l, tensors);
+    if (!pads && !turns_both) choose_packed(c, l, tensors);
     beryl_status status = is_packed(c) ? pack(c, l, tensors[c->packed], error) : BERYL_OK;
     if (status == BERYL_OK && is_tabled(c)) status = tabulate(c, l, error);
     const lower_count rows = c->of[CLASS_OUTER].count, columns = c->of[CLASS_INNER].count;
     uint64_t bytes[OUT];
-    for (uint32_t t = 0; t < OUT && pads && status == BERYL_OK; t++)
-        status = pad(l, c, t, &bytes[t], error);
+    bool copied[OUT] = {pads, pads};
+    uint32_t offset[TENSORS] = {tensors[A]->offset, tensors[B]->offset, tensors[OUT]->offset};
+    for (uint32_t t = 0; t < OUT && status == BERYL_OK; t++) {
+        if (pads) offset[t] = 0, status = pad(l, c, t, &bytes[t], error);
+        copied[t] |= turns_both && as[t].apart > 1;
+        if (!pads && copied[t]) status = turn(l, c, t, &as[t], &offset[t], &bytes[t], error);
+    }
     if (status) return status;
+    for (uint32_t t = 0; t < OUT && turns_both; t++)
+        if (!t || as[t].kind != as[A].kind) put_last(&c->of[as[t].kind], as[t].axis);
     for (uint32_t i = CLASS_OUTER; i < CLASSES && pads; i++) round_up(&c->of[i]);
     const tile_split split = pads ? (tile_split){.n = 1} : split_of(c, l);
     const bool whole = split.n == 1;
@@ -482,9 +664,9 @@ beryl_status tile_contract(lowering *l, const graph_node *node, beryl_error *err
     for (uint32_t t = 0; t < OUT; t++)
         in[t] = is_packed(c) && t == c->packed
                     ? tile_scratch(k, names[t], SCRATCH_PACKED, packed_bytes(c), IR_F32, IR_READ)
-                : pads ? tile_scratch(k, names[t], SCRATCH_PADDED + t, bytes[t],
-                                      tile_element(tensors[t]->type), IR_READ)
-                       : tile_read(k, names[t], node->in[t]);
+                : copied[t] ? tile_scratch(k, names[t], SCRATCH_PADDED + t, bytes[t],
+                                           tile_element(tensors[t]->type), IR_READ)
+                            : tile_read(k, names[t], node->in[t]);
     if (is_tabled(c))
         places = tile_scratch(k, "places", SCRATCH_PLACES,
                               c->of[CLASS_DEPTH].bound * sizeof(uint32_t), IR_U32, IR_READ);
@@ -493,18 +675,17 @@ beryl_status tile_contract(lowering *l, const graph_node *node, beryl_error *err
                     sum = ir_register(b, c->type, 1);
     ir_id at[TENSORS];
     for (uint32_t t = 0; t < TENSORS; t++)
-        at[t] = is_packed(c) && t == c->packed
-                    ? ir_u32(b, 0)
-                    : number(c, offsets[t], pads && t != OUT ? 0 : tensors[t]->offset);
+        at[t] = is_packed(c) && t == c->packed ? ir_u32(b, 0) : number(c, offsets[t], offset[t]);
     lengths by[CLASSES];
     for (uint32_t i = 0; i < CLASSES; i++) measure(c, i, &by[i]);
     const bool has_batch = c->of[CLASS_BATCH].n;
     const axes *depth = &c->of[CLASS_DEPTH];
-    ir_id part = IR_NO_ID, first;
+    ir_id part = IR_NO_ID, first = IR_NO_ID;
+    const bool adds = !whole && is_one(depth, A) && is_one(depth, B);
     if (!whole) {
         const ir_id terms = by[CLASS_DEPTH].count;
         part = tile_split_open(k, &split, terms, DIM_BATCH, &first, &by[CLASS_DEPTH].count);
-        for (uint32_t t = 0; t < OUT; t++)
+        for (uint32_t t = 0; t < OUT && adds; t++)
             at[t] = place(c, CLASS_DEPTH, &by[CLASS_DEPTH], t, first, at[t]);
     }
     if (has_batch) {
@@ -520,8 +701,8 @@ beryl_status tile_contract(lowering *l, const graph_node *node, beryl_error *err
         at[t] = place(c, CLASS_OUTER, &by[CLASS_OUTER], t, outer, at[t]);
         at[t] = place(c, CLASS_INNER, &by[CLASS_INNER], t, inner, at[t]);
     }
-    const ir_id i = turns(b, &by[CLASS_DEPTH], IR_REDUCE, DIM_DEPTH);
-    ir_id value[OUT];
+    ir_id i = turns(b, &by[CLASS_DEPTH], IR_REDUCE, DIM_DEPTH), value[OUT];
+    if (!whole && !adds) i = ir_add(b, first, i);
     for (uint32_t t = 0; t < OUT; t++) {
         const ir_id from = is_tabled(c) && t != c->packed
                                ? ir_add(b, at[t], ir_load(b, places, i, 1))

@@ -167,6 +167,21 @@ static void cut(form *f, const lowering *l, uint32_t d, uint64_t groups, uint32_
     f->n_part = (d + f->part - 1) / f->part;
 }
 
+/* Windows: what neighbours read overlaps, and begins anywhere. A lane has `wide` of them. */
+static bool overlaps(const tree_walk *c, uint32_t wide) {
+    const uint32_t last = c->w.n - 1;
+    bool fits = c->w.size[last].factor % wide == 0;
+    for (uint32_t i = 0; i < c->t.n_value; i++)
+        fits = fits && (c->t.values[i].kind == TREE_INPUT || c->t.values[i].kind == TREE_NODE);
+    for (uint32_t i = 0; i < c->t.n_tensor && fits; i++) {
+        fits = !c->t.ahead[i] && !c->t.n_move[i] && c->step[i] <= 1;
+        if (i >= c->t.n_out) continue;
+        fits = fits && c->step[i] && c->t.seen[i].offset % wide == 0;
+        for (uint32_t k = 0; k < last; k++) fits = fits && c->w.stride[i][k] % wide == 0;
+    }
+    return fits;
+}
+
 static form form_of(const lowering *l, tree_walk *c) {
     const device_caps *caps = l->caps;
     const bool serial = tile_serial(l), host = device_is_compiled(caps);
@@ -183,6 +198,8 @@ static form form_of(const lowering *l, tree_walk *c) {
             for (uint32_t k = 0; c->step[i] && k < c->along.n; k++)
                 while (c->along.stride[i][k] % wide) wide /= 2;
         f.wide = tree_widest(c, wide, c->w.size[last].factor, true, last);
+        if (is_short && !host && f.wide == 1 && !c->w.size[last].extent && overlaps(c, most))
+            f.wide = most, c->apart = true;
         f.rows = workgroup < ACROSS || is_short ? workgroup : ACROSS;
         f.lanes = workgroup / f.rows;
         cut(&f, l, d, (n / f.wide + f.rows - 1) / f.rows, PART_DEEP);
@@ -228,11 +245,24 @@ static uint32_t results(const reduce *r) {
     return !BUILD_IS_SMALL && r->walk.t.second ? RESULTS : 1;
 }
 
+/* The length of rows that a lane sums alone, where it is short and known: without a loop. 0: not
+ * so. */
+static uint32_t known_length(const reduce *r) {
+    const tree_walk *c = &r->walk;
+    const form *f = &r->f;
+    const uint32_t d = tree_row_length(&c->t);
+    return !BUILD_IS_SMALL && f->lanes == 1 && f->n_part == 1 && d <= SHORT &&
+                   (f->across || f->wide == 1) && !tree_row_varies(&c->t) &&
+                   !tile_serial(c->k->l) && !device_is_compiled(c->k->l->caps)
+               ? d
+               : 0;
+}
+
 /* The sums of elements begin + first, begin + first + step, ... below end, as vectors. */
 static void sum_up(reduce *r, ir_id from, ir_id end, uint32_t step, ir_id all[RESULTS]) {
     ir_builder *b = r->walk.k->b;
     const form *f = &r->f;
-    const uint32_t each = f->across ? 1 : f->wide, n = results(r);
+    const uint32_t each = f->across ? 1 : f->wide, n = results(r), known = known_length(r);
     const ir_id zero = ir_u32(b, 0);
     ir_memory sums[RESULTS][AHEAD];
     for (uint32_t i = 0; i < n * AHEAD; i++) {
@@ -240,25 +270,29 @@ static void sum_up(reduce *r, ir_id from, ir_id end, uint32_t step, ir_id all[RE
         *sum = ir_register(b, r->type, f->wide);
         ir_store(b, *sum, zero, neutral(r, f->wide));
     }
-    const ir_id i = ir_loop(b, from, end, ir_u32(b, step * AHEAD));
-    tree_spot s[AHEAD];
-    ir_id inside[AHEAD];
-    for (uint32_t a = 0; a < AHEAD; a++) { /* all reads before anything else */
-        const ir_id at = tile_add(r->walk.k, i, a * step);
-        inside[a] = ir_lt(b, at, end);
-        tree_spot_at(&r->walk, &s[a], f->wide,
-                     a ? ir_min(b, at, ir_sub(b, end, ir_u32(b, each))) : at);
-        for (uint32_t v = 0; v < r->walk.t.n_value; v++)
-            if (r->walk.t.values[v].kind == TREE_INPUT && !r->walk.t.values[v].inside)
-                tree_value_at(&r->walk, &s[a], v);
-    }
-    for (uint32_t a = 0; a < AHEAD; a++)
-        for (uint32_t k = 0; k < n; k++) {
-            ir_id x = value_of(r, &s[a], k);
-            if (a) x = ir_select(b, ir_splat(b, inside[a], f->wide), x, neutral(r, f->wide));
-            ir_store(b, sums[k][a], zero, join(r, ir_load(b, sums[k][a], zero, f->wide), x));
+    for (uint32_t begin = 0; begin < (known ? known : 1); begin += AHEAD) {
+        const uint32_t ahead = known && known - begin < AHEAD ? known - begin : AHEAD;
+        const ir_id i = known ? ir_u32(b, begin) : ir_loop(b, from, end, ir_u32(b, step * AHEAD));
+        tree_spot s[AHEAD];
+        ir_id inside[AHEAD];
+        for (uint32_t a = 0; a < ahead; a++) { /* all reads before anything else */
+            const ir_id at = tile_add(r->walk.k, i, a * step);
+            inside[a] = known ? IR_NO_ID : ir_lt(b, at, end);
+            tree_spot_at(&r->walk, &s[a], f->wide,
+                         a && !known ? ir_min(b, at, ir_sub(b, end, ir_u32(b, each))) : at);
+            for (uint32_t v = 0; v < r->walk.t.n_value; v++)
+                if (r->walk.t.values[v].kind == TREE_INPUT && !r->walk.t.values[v].inside)
+                    tree_value_at(&r->walk, &s[a], v);
         }
-    ir_end(b);
+        for (uint32_t a = 0; a < ahead; a++)
+            for (uint32_t k = 0; k < n; k++) {
+                ir_id x = value_of(r, &s[a], k);
+                if (a && !known)
+                    x = ir_select(b, ir_splat(b, inside[a], f->wide), x, neutral(r, f->wide));
+                ir_store(b, sums[k][a], zero, join(r, ir_load(b, sums[k][a], zero, f->wide), x));
+            }
+        if (!known) ir_end(b);
+    }
     for (uint32_t k = 0; k < n; k++) {
         all[k] = ir_load(b, sums[k][0], zero, f->wide);
         for (uint32_t a = 1; a < AHEAD; a++)

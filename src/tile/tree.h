@@ -188,7 +188,8 @@ typedef struct tree_walk {
     /* terms: of a weighted sum */
     ir_id offset[LOWER_WALK_TENSORS], size[GRAPH_RANK_MAX], terms[TREE_VALUES], counts[TREE_COUNTS];
     uint32_t step[LOWER_WALK_TENSORS]; /* from one element of a vector to the next */
-    ir_id row[LOWER_WALK_TENSORS];     /* rows: where this one begins */
+    bool apart;                    /* vectors are read an element at a time, wherever they lie */
+    ir_id row[LOWER_WALK_TENSORS]; /* rows: where this one begins */
     uint32_t level;
     tree_shared *shared; /* NULL: its memory is its own, and no result lies where it reads */
 } tree_walk;
@@ -208,6 +209,8 @@ void tree_declare(tree_walk *c);
 /* Where place `left` of the walk is in each tensor; `each`: elements that a step of the
  * innermost dimension goes. Gives the place in the outermost. */
 ir_id tree_place(tree_walk *c, ir_id left, uint32_t each, bool clamp, ir_id *at);
+/* Elements of tensor t, `step` apart, from `at` on: a vector. */
+ir_id tree_load(tree_walk *c, uint32_t t, ir_id at, uint32_t wide);
 void tree_spot_begin(tree_spot *s, uint32_t wide);
 /* Elements from column i of the row at c->row. */
 void tree_spot_at(tree_walk *c, tree_spot *s, uint32_t wide, ir_id i);

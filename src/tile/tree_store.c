@@ -1,7 +1,17 @@
-/* tree_store.c - results of a tree to memory: elements where a walk is, numbers of whole rows once
- * it is over. */
+/* tree_store.c - a tree and memory: elements of its inputs, results where a walk is, numbers of
+ * whole rows once it is over. */
 #include "base/build.h"
 #include "tile/tree.h"
+
+enum { APART_MAX = 4 /* elements of a vector that is read so */ };
+
+ir_id tree_load(tree_walk *c, uint32_t t, ir_id at, uint32_t wide) {
+    ir_id each[APART_MAX];
+    if (BUILD_IS_SMALL || !c->apart || wide == 1) return ir_load(c->k->b, c->memory[t], at, wide);
+    for (uint32_t i = 0; i < wide; i++)
+        each[i] = ir_load(c->k->b, c->memory[t], tile_add(c->k, at, i * c->step[t]), 1);
+    return ir_compose(c->k->b, each, wide);
+}
 
 /* As memory has it. What was rounded to that type is not rounded again. */
 static ir_id element_of(ir_builder *b, const graph_tensor *t, ir_id x) {

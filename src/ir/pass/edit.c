@@ -378,32 +378,59 @@ uint64_t pass_multiple(const pass_edit *e, const ir_instruction *code, ir_id id)
     return multiple_at(e, code, id, 12);
 }
 
-/* Depends the value on the loop's index? Of a long way there: yes. */
-static bool depends(const ir_instruction *code, ir_id id, ir_id loop, uint32_t depth) {
-    if (id <= loop || !depth) return id >= loop;
-    for (uint32_t a = 0; a < code[id].n_in; a++)
-        if (code[id].in[a] != IR_NO_ID && depends(code, code[id].in[a], loop, depth - 1))
-            return true;
-    return false;
+enum { BLOCK_LEAST = 8, WAY_MAX = 12 };
+
+static uint64_t beside(const pass_edit *e, ir_id id, ir_id loop, bool *blocks);
+
+/* In how many turns from a multiple of as many on the value stays the same: a power of two. Of a
+ * long way to the loop's index: 1. */
+static uint64_t steady(const pass_edit *e, ir_id id, ir_id loop, uint32_t way) {
+    const uint64_t all = UINT64_C(1) << 32;
+    const ir_instruction *code = e->in->code, *at = &code[id];
+    uint64_t found = all;
+    uint32_t by;
+    bool blocks;
+    if (id <= loop || !way) return id < loop ? all : 1;
+    if (at->op == IR_DIV && pass_const(code, at->in[1], &by)) {
+        const uint64_t rest = beside(e, at->in[0], loop, &blocks);
+        if (rest) return common(even_part(rest), even_part(by));
+    }
+    for (uint32_t a = 0; a < at->n_in; a++)
+        if (at->in[a] != IR_NO_ID) found = common(found, steady(e, at->in[a], loop, way - 1));
+    return found;
+}
+
+/* *blocks: so it is in blocks of as many turns alone. */
+static uint64_t beside(const pass_edit *e, ir_id id, ir_id loop, bool *blocks) {
+    const uint64_t all = UINT64_C(1) << 32;
+    const ir_instruction *code = e->in->code, *at = &code[id];
+    uint32_t by;
+    if (id == loop) return all;
+    if (id > loop && at->op == IR_MOD && pass_const(code, at->in[1], &by)) {
+        const uint64_t rest = beside(e, at->in[0], loop, blocks);
+        *blocks = true;
+        return rest ? common(even_part(rest), even_part(by)) : 0;
+    }
+    if (id < loop || (at->op != IR_ADD && at->op != IR_FMA)) return 0;
+    for (uint32_t a = at->op == IR_ADD ? 0 : 2; a < at->n_in; a++) {
+        const uint64_t rest = beside(e, at->in[a], loop, blocks);
+        uint64_t other = 1, same = all;
+        for (uint32_t x = 0; x < at->n_in && rest; x++) {
+            if (x == a) continue;
+            same = common(same, steady(e, at->in[x], loop, WAY_MAX));
+            other *= even_part(pass_multiple(e, code, at->in[x]));
+        }
+        if (!rest || same < BLOCK_LEAST) continue;
+        *blocks |= same < all;
+        return common(common(even_part(rest), other), same);
+    }
+    return 0;
 }
 
 uint64_t pass_multiple_beside(const pass_edit *e, ir_id id, ir_id loop) {
-    enum { DEPTH = 8 };
-    const ir_instruction *code = e->in->code, *at = &code[id];
-    if (id == loop) return UINT64_C(1) << 32;
-    if (id < loop || (at->op != IR_ADD && at->op != IR_FMA)) return 0;
-    for (uint32_t a = at->op == IR_ADD ? 0 : 2; a < at->n_in; a++) {
-        const uint64_t rest = pass_multiple_beside(e, at->in[a], loop);
-        uint64_t other = 1;
-        bool fits = rest;
-        for (uint32_t x = 0; x < at->n_in && fits; x++) {
-            if (x == a) continue;
-            fits = !depends(code, at->in[x], loop, DEPTH);
-            other *= even_part(pass_multiple(e, code, at->in[x]));
-        }
-        if (fits) return common(even_part(rest), other);
-    }
-    return 0;
+    bool blocks = false;
+    const uint64_t found = beside(e, id, loop, &blocks);
+    return blocks && found < BLOCK_LEAST ? 0 : found;
 }
 
 bool pass_count_multiple(const pass_edit *e, const ir_instruction *code, ir_id from, ir_id to,

@@ -84,8 +84,8 @@ pass_buffers pass_buffers_of(const pass_edit *e, uint32_t first, uint32_t last);
 uint8_t *pass_lanes(pass_edit *e);
 /* The largest number that is known to divide a u32 value of `code`. */
 uint64_t pass_multiple(const pass_edit *e, const ir_instruction *code, ir_id id);
-/* What the rest is a multiple of, if the value is the loop's index and something without it; 0: it
- * is not. */
+/* What the rest is a multiple of, if the value is the loop's index and something that stays the
+ * same (in aligned blocks of as many turns); 0: it is not. */
 uint64_t pass_multiple_beside(const pass_edit *e, ir_id id, ir_id loop);
 /* Is to - from of a loop (ids of `code`) known to be a multiple of n? */
 bool pass_count_multiple(const pass_edit *e, const ir_instruction *code, ir_id from, ir_id to,

@@ -167,14 +167,15 @@ static uint32_t fragment_bytes(const tile_form *t, const tile_depth *d) {
 
 /* Matrix units: lanes are subgroups, blocks fragments of 16 by 8. */
 static void fragments(const shape *s, uint32_t k, ir_schedule *out) {
-    enum { DIRECT = 3 }; /* the first ones: a subgroup has 16 m and all n of its tile */
+    /* the first ones: a subgroup has 16 m and all n of its tile; they want long sums */
+    enum { DIRECT = 3, DIRECT_DEPTH = 256 };
     static const tile_form forms[] = {{8, 1, 1, 32, 170}, {8, 1, 1, 16, 140}, {4, 1, 1, 16, 110},
                                       {4, 4, 2, 8, 100},  {2, 4, 4, 8, 100},  {2, 4, 2, 8, 90},
                                       {2, 2, 2, 8, 70},   {2, 2, 2, 4, 50},   {1, 2, 4, 2, 30},
                                       {4, 2, 1, 2, 30},   {1, 1, 4, 4, 30},   {1, 1, 4, 2, 20}};
     static const tile_depth depths[] = {{64, 4}, {64, 3}, {32, 4}, {32, 3}, {32, 2}, {16, 2}};
-    const uint32_t first = s->direct ? 0 : DIRECT, n_form = sizeof forms / sizeof *forms,
-                   n_depth = sizeof depths / sizeof *depths;
+    const uint32_t first = s->direct && s->extents[k] >= DIRECT_DEPTH ? 0 : DIRECT,
+                   n_form = sizeof forms / sizeof *forms, n_depth = sizeof depths / sizeof *depths;
     const tile_form *t = choose_tile(s, forms + first, n_form - first, 16, 8);
     uint32_t d = t < forms + DIRECT ? 0 : 1; /* the deepest that fits, with the fewest barriers */
     while (d && d + 1 < n_depth && depths[d].depth > s->extents[k]) d++;
