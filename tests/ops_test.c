@@ -1078,6 +1078,19 @@ static const op_case matrix_cases[] = {
 };
 /* clang-format on */
 
+/* Of the same, what units multiply straight from workgroup memory: several tiles of keys, a window,
+ * turns of several slots, rows that see nothing. */
+/* clang-format off */
+static const op_case direct_cases[] = {
+    {"attention/heads-of-64", build_attention, {TYPE_F16, 4, 2, 64, 2, 150, 0, 150, 0}, 70, 37, 3e-3f, 0, HALVES, states_cache},
+    {"attention/heads-of-128", build_attention, {TYPE_F16, 2, 1, 128, 1, 300, 199, 400, 0}, 34, 33, 3e-3f, 0, HALVES, states_cache},
+    {"attention/heads-of-256", build_attention, {TYPE_F16, 4, 1, 256, 1, 150, 0, 150, 0}, 37, 33, 3e-3f, 0, HALVES, states_cache},
+    {"attention/slots-mixed", build_attention, {TYPE_F16, 4, 1, 64, 3, 140, 0, 50, 1}, 40, 33, 3e-3f, 0, HALVES, states_cache},
+    {"range/none", build_range, {TYPE_F16, 4, 2, 64, 1, 140, 0, 40, RANGE_NONE}, 37, 33, 3e-3f, 0, HALVES, states_cache},
+    {"plain/parts", build_plain, {2, 1, 64, 2, 0, RANGE_BLOCK, 1}, 150, 133, 3e-3f, 0, HALVES, NULL},
+};
+/* clang-format on */
+
 /* Many keys, four heads a workgroup: tiles and pieces of several lengths, rings that end inside. */
 /* clang-format off */
 static const op_case far_cases[] = {
@@ -1441,6 +1454,8 @@ static const struct attention_form {
      227 << 10, false},
     {"matrix-small", "_matrix", matrix_cases, 2, 32, 1, 80 << 10, false},
     {"matrix-shared", "_matrix", matrix_cases + 1, 3, 32, 132, 227 << 10, false},
+    {"matrix-direct", "_direct", direct_cases, sizeof direct_cases / sizeof *direct_cases, 32, 1,
+     227 << 10, false},
     {"matrix-chosen", NULL, matrix_cases, sizeof matrix_cases / sizeof *matrix_cases, 1, 0, 0,
      false},
     {"far", "_far", far_cases, sizeof far_cases / sizeof *far_cases, 32, 2, 48 << 10, false},
@@ -1462,6 +1477,7 @@ static beryl_status attention_open(const struct attention_form *form, base_heap 
     caps->workgroup_bytes = form->workgroup_bytes;
     if (form->subgroup) caps->subgroup_size = form->subgroup;
     if (form->cases == far_cases) caps->fragments = 0;
+    if (form->units) caps->multiplies_memory = form->cases == direct_cases;
     return BERYL_OK;
 }
 
