@@ -1088,6 +1088,9 @@ static const op_case direct_cases[] = {
     {"attention/slots-mixed", build_attention, {TYPE_F16, 4, 1, 64, 3, 140, 0, 50, 1}, 40, 33, 3e-3f, 0, HALVES, states_cache},
     {"range/none", build_range, {TYPE_F16, 4, 2, 64, 1, 140, 0, 40, RANGE_NONE}, 37, 33, 3e-3f, 0, HALVES, states_cache},
     {"plain/parts", build_plain, {2, 1, 64, 2, 0, RANGE_BLOCK, 1}, 150, 133, 3e-3f, 0, HALVES, NULL},
+    {"backward/heads-of-64", build_plain, {2, 2, 64, 3, 0, RANGE_PACKED, 0, 1}, 150, 133, 3e-2f, 0, HALVES, NULL},
+    {"backward/bf16", build_plain, {4, 2, 128, 1, 0, RANGE_BLOCK, 1, 1}, 140, 129, 2e-1f, 0, HALVES, NULL},
+    {"backward/outside", build_plain, {2, 1, 64, 1, 0, RANGE_OUTSIDE, 1, 1}, 130, 9, 1e-1f, 0, HALVES, NULL},
 };
 /* clang-format on */
 

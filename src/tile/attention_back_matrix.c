@@ -14,7 +14,8 @@ enum {
     TILE = 8,  /* its columns; */
     DEPTH = 16,
     LANES = 32,
-    PAD = 8, /* elements: lines begin in other banks */
+    PAD = 8,    /* elements: lines begin in other banks */
+    BLOCK = 64, /* columns of a block of lines */
     EIGHT = ATTENTION_EIGHT,
     EIGHTS_AHEAD = 4, /* that a lane asks for at a time */
     EACH_MAX = 2,
@@ -29,11 +30,13 @@ typedef struct form {
     uint32_t d, parts, columns;       /* d: whole fragments; parts: of its columns */
     uint32_t group, queries;          /* of a tile of rows */
     uint32_t split;                   /* heads of a key are summed by so many workgroups */
+    uint32_t slots;                   /* tiles of others */
     ir_type type;                     /* of gradients and weights */
+    bool direct;                      /* products from workgroup memory */
 } form;
 
 static uint32_t line_of(const form *f) { /* elements of a staged line */
-    return f->d + PAD;
+    return f->direct ? f->d : f->d + PAD;
 }
 
 static bool wants_slopes(const back_task *t) {
@@ -48,7 +51,7 @@ static bool has_twin(const form *f, const back_task *t) {
 static uint32_t bytes_of(const form *f, const back_task *t) {
     const uint32_t own = wants_slopes(t) ? 2 : 1, twin = has_twin(f, t),
                    other = (t->kind == BACK_SUMS ? 1 : 2) + twin;
-    return (own * f->own + other * f->other) * line_of(f) * 2 + f->warps * f->other * 16;
+    return (own * f->own + f->slots * other * f->other) * line_of(f) * 2 + f->warps * f->other * 16;
 }
 
 /* Workgroups share the heads of a key where there are few of them. */
@@ -66,8 +69,10 @@ static void group_heads(form *f, const attention_task *a, bool rows, uint32_t un
 static bool form_of(const lowering *l, const back_task *t, form *f) {
     static const struct {
         uint16_t d_max, warps, each, other;
-    } forms[] = {{64, 4, 2, 64},  {128, 4, 2, 32}, {256, 8, 1, 32}, {512, 4, 1, 32},
-                 {512, 4, 1, 16}, {128, 4, 1, 64}, {256, 4, 1, 32}, {512, 2, 1, 16}};
+        bool direct;
+    } forms[] = {{128, 8, 1, 64, true},  {64, 4, 2, 64, false},  {128, 4, 2, 32, false},
+                 {256, 8, 1, 32, false}, {512, 4, 1, 32, false}, {512, 4, 1, 16, false},
+                 {128, 4, 1, 64, false}, {256, 4, 1, 32, false}, {512, 2, 1, 16, false}};
     const device_caps *caps = l->caps;
     const attention_task *a = &t->a;
     const bool rows = back_owns_rows(t);
@@ -86,7 +91,9 @@ static bool form_of(const lowering *l, const back_task *t, form *f) {
                   .other = forms[i].other,
                   .d = (a->d + DEPTH - 1) / DEPTH * DEPTH,
                   .parts = t->kind == BACK_SUMS ? 1 : (a->d + COLUMNS_MAX - 1) / COLUMNS_MAX,
-                  .type = type};
+                  .slots = forms[i].direct ? 2 : 1,
+                  .type = type,
+                  .direct = forms[i].direct};
         while (g.d % (g.parts * DEPTH)) g.d += DEPTH;
         g.columns = g.d / g.parts;
         group_heads(&g, a, rows, units);
@@ -94,6 +101,7 @@ static bool form_of(const lowering *l, const back_task *t, form *f) {
             (rows ? (uint64_t)((a->n + g.queries - 1) / g.queries) * (a->n_head / g.group)
                   : (uint64_t)((a->n_row + g.own - 1) / g.own) * a->n_kv * g.split) *
             g.parts;
+        if (g.direct && (!caps->multiplies_memory || a->d % BLOCK)) continue;
         if (a->d > forms[i].d_max || bytes_of(&g, t) > caps->workgroup_bytes ||
             g.warps * LANES > caps->workgroup_invocations || groups <= most)
             continue;
@@ -118,6 +126,10 @@ typedef struct matrix {
      * of rows that are the others, a tile a subgroup: sum in exponents of 2, delta, first and last
      * key */
     ir_memory own[2], other[2], twin, stats;
+    /* direct: in one array of each type, [d / BLOCK, own or other, BLOCK], where they begin */
+    uint32_t own_at[2], other_at[2], twin_at;
+    ir_memory halves[BACK_HALVES];  /* the others in memory */
+    ir_id slot;                     /* of the tile in hand, in elements */
     ir_memory uniform;              /* of the workgroup, u32 [4 or warps]: what loops go by */
     ir_memory most, total, delta;   /* registers [2 each], of BACK_SUMS */
     ir_memory of_own;               /* registers [2 each, 4]: as stats, of the lane's rows */
@@ -139,6 +151,28 @@ static ir_type type_of(const matrix *m, uint32_t which) {
     return which ? m->f.type : IR_F16;
 }
 
+/* Arrays of the workgroup of halves, and of gradients where these are of another type. */
+static void bind_direct(matrix *m) {
+    ir_builder *b = m->k.b;
+    const form *f = &m->f;
+    const bool sums = m->t->kind == BACK_SUMS, twin = has_twin(f, m->t), one = f->type == IR_F16;
+    const uint32_t own = f->own * f->d, other = f->slots * f->other * f->d;
+    uint32_t size[2] = {own + other, 0}, *second = &size[one ? 0 : 1];
+    m->other_at[0] = own;
+    if (!sums) {
+        m->own_at[1] = *second;
+        *second += wants_slopes(m->t) ? own : 0;
+        m->other_at[1] = *second;
+        m->twin_at = *second += other;
+        *second += twin ? other : 0;
+    }
+    m->own[0] = ir_workgroup_swizzled(b, IR_F16, size[0], 3, 3, 3);
+    m->own[1] = one || sums ? m->own[0] : ir_workgroup_swizzled(b, f->type, size[1], 3, 3, 3);
+    for (uint32_t i = 0; i < 2; i++) m->other[i] = m->own[i];
+    m->twin = m->own[1];
+    back_halves_bind(m->halves, &m->k, m->t, f->type, IR_READ);
+}
+
 static void bind(matrix *m) {
     tile_kernel *k = &m->k;
     ir_builder *b = k->b;
@@ -147,18 +181,19 @@ static void bind(matrix *m) {
     const bool sums = kind == BACK_SUMS;
     back_bind(&m->x, k, m->t, IR_READ_WRITE);
     m->scale = ir_mul(b, m->x.scale, ir_f32(b, LOG2_E));
-    for (uint32_t i = 0; i < 2; i++) {
+    if (f->direct) bind_direct(m);
+    for (uint32_t i = 0; i < 2 && !f->direct; i++) {
         if (!i || wants_slopes(m->t))
             m->own[i] = ir_workgroup(b, type_of(m, i), f->own * line_of(f));
         if (!i || !sums) m->other[i] = ir_workgroup(b, type_of(m, i), f->other * line_of(f));
     }
-    if (has_twin(f, m->t)) m->twin = ir_workgroup(b, f->type, f->other * line_of(f));
+    if (has_twin(f, m->t) && !f->direct) m->twin = ir_workgroup(b, f->type, f->other * line_of(f));
     if (!back_owns_rows(m->t)) m->stats = ir_workgroup(b, IR_F32, f->warps * f->other * 4);
     else m->of_own = ir_register(b, IR_F32, 8 * f->each);
     m->uniform = ir_workgroup(b, IR_U32, f->warps < 4 ? 4 : f->warps);
     m->n_other = f->other / TILE;
     m->n_column = f->columns / TILE;
-    for (uint32_t i = 0; i < (sums ? 1 : 2); i++) {
+    for (uint32_t i = 0; i < (sums ? 1 : 2) && !f->direct; i++) {
         if (i && f->type == IR_F16) {
             m->left[1] = m->left[0], m->right[1] = m->right[0];
             break;
@@ -274,6 +309,47 @@ static ir_id eight_of(matrix *m, bool own, uint32_t which, ir_id line, ir_id e) 
                  : x;
 }
 
+/* Where an element of a staged line lies, one of so many. */
+static ir_id staged_at(matrix *m, ir_id line, ir_id e, uint32_t lines) {
+    tile_kernel *k = &m->k;
+    ir_builder *b = k->b;
+    if (!m->f.direct) return ir_add(b, tile_mul(k, line, line_of(&m->f)), e);
+    ir_id block = tile_mul(k, tile_div(k, e, BLOCK), lines * BLOCK);
+    return ir_add(b, block, ir_add(b, tile_mul(k, line, BLOCK), tile_rem(k, e, BLOCK)));
+}
+
+/* Begins to copy a tile of others to a slot. */
+static void copy_others(matrix *m, ir_id slot) {
+    tile_kernel *k = &m->k;
+    ir_builder *b = k->b;
+    const form *f = &m->f;
+    const attention_task *a = &m->t->a;
+    const uint32_t eights = f->d / EIGHT, threads = f->warps * LANES;
+    const bool rows = !back_owns_rows(m->t);
+    const uint32_t heads = rows ? a->n_head : a->n_kv;
+    for (uint32_t turn = 0; turn < f->other * eights; turn += threads) {
+        ir_id number = tile_add(k, m->local, turn), line = tile_div(k, number, eights),
+              e = tile_mul(k, tile_rem(k, number, eights), EIGHT), at, head = m->kv;
+        if (rows) row_of(m, line, &at, &head);
+        else at = ir_min(b, ir_add(b, m->first_other, line), tile_add(k, m->x.n_key, UINT32_MAX));
+        ir_id from = ir_add(b, tile_mul(k, ir_fma(b, at, constant(m, heads), head), a->d), e),
+              to = ir_add(b, slot, staged_at(m, line, e, f->other));
+        const uint32_t begins[BACK_HALVES] = {m->other_at[0], m->other_at[1], m->twin_at};
+        const ir_memory memory[BACK_HALVES] = {m->other[0], m->other[1], m->twin};
+        for (uint32_t i = 0; i < BACK_HALVES; i++)
+            if (back_halves_has(m->t, f->type, i))
+                ir_copy_async(b, memory[i], tile_add(k, to, begins[i]), m->halves[i], from,
+                              2 * EIGHT, IR_NO_ID);
+    }
+    ir_copy_commit(b);
+}
+
+/* Copies that were asked for are there, and all lanes are done with what comes next. */
+static void arrive(matrix *m) {
+    ir_copy_wait(m->k.b, 0);
+    ir_barrier(m->k.b);
+}
+
 /* Pair `which` of lines of a tile; of others with their twin. */
 static void stage(matrix *m, bool own, uint32_t which) {
     tile_kernel *k = &m->k;
@@ -293,7 +369,8 @@ static void stage(matrix *m, bool own, uint32_t which) {
         line = ir_min(b, line, constant(m, lines - 1));
         x[i] = eight_of(m, own, which, line, e);
         if (own && m->t->kind == BACK_SUMS) x[i] = ir_mul(b, x[i], ir_splat(b, m->scale, EIGHT));
-        at[i] = ir_add(b, tile_mul(k, line, line_of(f)), e);
+        at[i] = staged_at(m, line, e, lines);
+        if (f->direct) at[i] = tile_add(k, at[i], m->own_at[which]);
     }
     for (uint32_t i = 0; i < ahead; i++) {
         const bool some = n % (threads * ahead);
@@ -335,7 +412,7 @@ static void multiply(matrix *m, ir_fragments c, uint32_t n, ir_fragments a, cons
     }
 }
 
-/* Products of pair `which` of lines. */
+/* Products of pair `which` of lines; direct: begins them. */
 static void find_products(matrix *m, ir_fragments c, uint32_t which) {
     tile_kernel *k = &m->k;
     ir_builder *b = k->b;
@@ -343,6 +420,13 @@ static void find_products(matrix *m, ir_fragments c, uint32_t which) {
     const uint32_t line = line_of(f), left[EACH_MAX] = {0, 1};
     for (uint32_t i = 0; i < f->each * m->n_other; i++)
         ir_fragment_fill(b, c, constant(m, i), ir_f32(b, 0));
+    for (uint32_t e = 0; e < f->d && f->direct; e += BLOCK)
+        ir_fragment_multiply(b, c, m->own[which],
+                             tile_add(k, tile_mul(k, tile_div(k, m->warp, 4), 4 * ROWS * BLOCK),
+                                      m->own_at[which] + e * f->own),
+                             tile_add(k, m->slot, m->other_at[which] + e * f->other), false,
+                             BLOCK / DEPTH);
+    if (f->direct) return;
     for (uint32_t e = 0; e < f->d; e += DEPTH) {
         for (uint32_t r = 0; r < f->each; r++)
             ir_fragment_load(
@@ -357,9 +441,15 @@ static void find_products(matrix *m, ir_fragments c, uint32_t which) {
 static void add_others(matrix *m) {
     const form *f = &m->f;
     const uint32_t line = line_of(f), depths = f->other / DEPTH;
-    const ir_memory from = m->t->kind == BACK_V ? m->other[1]
-                           : has_twin(f, m->t)  ? m->twin
-                                                : m->other[0];
+    const bool values = m->t->kind == BACK_V, twin = has_twin(f, m->t);
+    const ir_memory from = values ? m->other[1] : twin ? m->twin : m->other[0];
+    if (f->direct) {
+        const uint32_t at = values ? m->other_at[1] : twin ? m->twin_at : m->other_at[0];
+        ir_fragment_multiply_held(m->k.b, m->sum, m->weight, from, tile_add(&m->k, m->slot, at),
+                                  true, depths);
+        ir_fragment_wait(m->k.b, 0);
+        return;
+    }
     ir_id column = tile_mul(&m->k, m->part, f->columns);
     for (uint32_t e = 0; e < depths; e++) {
         uint32_t left[EACH_MAX];
@@ -449,6 +539,7 @@ static void turn(matrix *m) {
     ir_builder *b = m->k.b;
     find_products(m, m->score, 0);
     if (wants_slopes(m->t)) find_products(m, m->slope, 1);
+    if (m->f.direct) ir_fragment_wait(b, 0);
     ir_if(b, m->whole);
     weigh(m, true);
     ir_else(b);
@@ -477,6 +568,7 @@ static void sums_turn(matrix *m) {
     tile_kernel *k = &m->k;
     ir_builder *b = k->b;
     find_products(m, m->score, 0);
+    if (m->f.direct) ir_fragment_wait(b, 0);
     ir_if(b, ir_not(b, m->whole));
     hide(m);
     ir_end(b);
@@ -558,6 +650,11 @@ static void sums_finish(matrix *m) {
 
 /* ---- the kernel ------------------------------------------------------------------------------ */
 
+/* Where tile number n of the others lies in its arrays. */
+static ir_id slot_of(matrix *m, ir_id n) {
+    return tile_mul(&m->k, tile_rem(&m->k, n, 2), m->f.other * m->f.d);
+}
+
 static void own_rows(matrix *m) {
     tile_kernel *k = &m->k;
     ir_builder *b = k->b;
@@ -583,15 +680,29 @@ static void own_rows(matrix *m) {
     for (uint32_t i = 0; i < 4; i++) ir_store(b, m->uniform, constant(m, i), found[i]);
     ir_end(b);
     for (uint32_t i = 0; i < 4; i++) range[i] = ir_uniform_load(b, m->uniform, constant(m, i));
+    m->first_other = range[0];
+    if (f->direct) copy_others(m, constant(m, 0));
     m->first_other = ir_loop(b, range[0], range[1], constant(m, f->other));
     m->whole = ir_and(b, ir_ge(b, m->first_other, range[2]),
                       ir_le(b, tile_add(k, m->first_other, f->other), range[3]));
-    ir_barrier(b);
-    stage_others(m);
-    ir_barrier(b);
+    if (f->direct) {
+        ir_id now = m->first_other, next = tile_add(k, now, f->other);
+        m->slot = slot_of(m, tile_div(k, ir_sub(b, now, range[0]), f->other));
+        arrive(m);
+        ir_if(b, ir_lt(b, next, range[1]));
+        m->first_other = next;
+        copy_others(m, ir_sub(b, constant(m, f->other * f->d), m->slot));
+        m->first_other = now;
+        ir_end(b);
+    } else {
+        ir_barrier(b);
+        stage_others(m);
+        ir_barrier(b);
+    }
     if (m->t->kind == BACK_SUMS) sums_turn(m);
     else turn(m);
     ir_end(b);
+    if (f->direct) ir_copy_wait(b, 0);
 }
 
 /* A tile of queries from `first` on. */
@@ -619,6 +730,21 @@ static void look(matrix *m) {
     ir_end(b);
 }
 
+/* The tile is there; begins to copy the next, if it has rows that meet. */
+static void copy_next(matrix *m, ir_id first, ir_id tile) {
+    tile_kernel *k = &m->k;
+    ir_builder *b = k->b;
+    const form *f = &m->f;
+    ir_id next = tile_add(k, tile, 1), last = ir_min(b, next, constant(m, f->warps - 1));
+    m->slot = slot_of(m, tile);
+    arrive(m);
+    ir_if(b, ir_and(b, ir_lt(b, next, constant(m, f->warps)),
+                    ir_gt(b, ir_load(b, m->uniform, last, 1), constant(m, 0))));
+    take_queries(m, ir_add(b, first, tile_mul(k, next, f->queries)));
+    copy_others(m, ir_sub(b, constant(m, f->other * f->d), m->slot));
+    ir_end(b);
+}
+
 static void own_keys(matrix *m) {
     tile_kernel *k = &m->k;
     ir_builder *b = k->b;
@@ -632,17 +758,25 @@ static void own_keys(matrix *m) {
     m->first_head =
         ir_add(b, tile_mul(k, m->kv, heads), ir_fma(b, m->share, constant(m, some), head));
     ir_id first = ir_loop(b, constant(m, 0), m->x.n_row, constant(m, f->warps * f->queries));
+    if (f->direct) {
+        ir_barrier(b);
+        take_queries(m, first);
+        copy_others(m, constant(m, 0));
+    }
     take_queries(m, ir_add(b, first, tile_mul(k, m->warp, f->queries)));
-    ir_barrier(b);
+    if (!f->direct) ir_barrier(b);
     look(m);
     ir_id tile = ir_loop(b, constant(m, 0), constant(m, f->warps), constant(m, 1)),
           meets = ir_uniform_load(b, m->uniform, tile);
+    if (f->direct) copy_next(m, first, tile);
     ir_if(b, ir_gt(b, meets, constant(m, 0)));
     m->whole = ir_eq(b, meets, constant(m, 2));
     m->stats_at = tile_mul(k, tile, f->other * 4);
-    take_queries(m, ir_add(b, first, tile_mul(k, tile, f->queries)));
-    stage_others(m);
-    ir_barrier(b);
+    if (!f->direct) {
+        take_queries(m, ir_add(b, first, tile_mul(k, tile, f->queries)));
+        stage_others(m);
+        ir_barrier(b);
+    }
     turn(m);
     ir_end(b);
     ir_end(b);
@@ -686,10 +820,11 @@ static void finish(matrix *m) {
 
 beryl_status back_matrix(lowering *l, const graph_node *node, const back_task *task,
                          beryl_error *error) {
-    static const char *const names[] = {[BACK_Q] = "attention_back_matrix_q",
-                                        [BACK_K] = "attention_back_matrix_k",
-                                        [BACK_V] = "attention_back_matrix_v",
-                                        [BACK_SUMS] = "attention_sums_matrix"};
+    static const char *const names[2][BACK_SUMS + 1] = {
+        {"attention_back_matrix_q", "attention_back_matrix_k", "attention_back_matrix_v",
+         "attention_sums_matrix"},
+        {"attention_back_direct_q", "attention_back_direct_k", "attention_back_direct_v",
+         "attention_sums_direct"}};
     back_task t = *task;
     matrix m = {.t = &t};
     const form *f = &m.f;
@@ -697,7 +832,11 @@ beryl_status back_matrix(lowering *l, const graph_node *node, const back_task *t
     if (!form_of(l, task, &m.f)) return lower_refuse(l, node, "heads of this shape", error);
     t.split = f->split;
     tile_kernel *k = &m.k;
-    tile_begin(k, l, node, names[t.kind], f->warps * LANES);
+    if (f->direct) {
+        const beryl_status halved = back_halve(l, node, &t, f->type, error);
+        if (halved != BERYL_OK) return halved;
+    }
+    tile_begin(k, l, node, names[f->direct][t.kind], f->warps * LANES);
     ir_builder *b = k->b;
     ir_subgroup(b, LANES);
     bind(&m);
