@@ -24,8 +24,8 @@ enum {
     TILE = 8,  /* its columns; */
     DEPTH = 16,
     LANES = 32,
-    PAD = 8,    /* elements: rows begin in other banks */
-    BLOCK = 64, /* columns of a block of lines */
+    PAD = 8, /* elements: rows begin in other banks */
+    BLOCK = ATTENTION_BLOCK,
     EIGHT = ATTENTION_EIGHT,
     D_MAX = 512,
     KEYS_FEW = 128, /* not worth it */
@@ -286,13 +286,10 @@ static void eight_of(matrix *m, ir_id turn, ir_id *row, ir_id *element) {
     *element = tile_mul(k, tile_rem(k, i, eights), EIGHT);
 }
 
-/* Where an element of a staged line lies, one of so many. */
-static ir_id staged_at(matrix *m, ir_id line, ir_id element, uint32_t lines) {
+static ir_id staged_at(matrix *m, ir_id line, ir_id e, uint32_t lines) {
     tile_kernel *k = &m->k;
-    ir_builder *b = k->b;
-    if (!m->f.direct) return ir_add(b, tile_mul(k, line, line_of(&m->f)), element);
-    ir_id block = tile_mul(k, tile_div(k, element, BLOCK), lines * BLOCK);
-    return ir_add(b, block, ir_add(b, tile_mul(k, line, BLOCK), tile_rem(k, element, BLOCK)));
+    return m->f.direct ? attention_block_at(k, line, e, lines)
+                       : ir_add(k->b, tile_mul(k, line, line_of(&m->f)), e);
 }
 
 static void stage_queries(matrix *m) {
