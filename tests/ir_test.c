@@ -121,7 +121,7 @@ static void build_memory(ir_builder *b) {
     ir_fragment_load(b, fb, zero, x, zero, stride, true);
     ir_fragment_mma(b, fc, zero, fa, one, fb, zero);
     ir_fragment_multiply(b, fc, s, zero, one, true, 2);
-    ir_fragment_multiply_held(b, fc, fa, s, one, true, 2);
+    ir_fragment_multiply_held(b, fc, fa, s, one, 2);
     ir_fragment_wait(b, 1);
     ir_fragment_set(b, fa, one, 3, ir_cast(b, IR_F16, ir_fragment_get(b, fc, zero, 1)));
     ir_fragment_store(b, fc, zero, z, zero, stride, false);

@@ -61,8 +61,10 @@ static void multiply_memory(codegen *g, const ir_instruction *i, const char *con
     codegen_open(g, codegen_print(g, "for (u32 row = 0; row < %uu; row++) {", (unsigned)f->m));
     codegen_open(g, codegen_print(g, "for (u32 column = 0; column < %uu; column++) {",
                                   (unsigned)(f->n * f->count)));
-    codegen_line(g, "f32 sum = c[(column / %uu * %uu + row) * %uu + column %% %uu];",
-                 (unsigned)f->n, (unsigned)f->m, (unsigned)f->n, (unsigned)f->n);
+    if (i->imm >> 19 & 1) codegen_line(g, "f32 sum = 0.0f;");
+    else
+        codegen_line(g, "f32 sum = c[(column / %uu * %uu + row) * %uu + column %% %uu];",
+                     (unsigned)f->n, (unsigned)f->m, (unsigned)f->n, (unsigned)f->n);
     codegen_open(g, codegen_print(g, "for (u32 at_k = 0; at_k < %uu; at_k++) {",
                                   (unsigned)(i->imm >> 24 & 255) * 16));
     if (i->imm >> 18 & 1)

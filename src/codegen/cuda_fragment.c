@@ -286,11 +286,12 @@ static void multiply_memory(codegen *g, const ir_instruction *i) {
     base_text_init(&text, g->arena->heap);
     codegen_line(g, "multiply_begin();");
     for (uint32_t step = 0; step < (i->imm >> 24 & 255); step++) {
+        const bool fresh = !step && i->imm >> 19 & 1;
         base_text_clear(&text);
         base_text_print(&text,
-                        "asm volatile(\"{.reg .pred p; setp.ne.b32 p, 1, 0; "
+                        "asm volatile(\"{.reg .pred p; setp.ne.b32 p, %u, 0; "
                         "wgmma.mma_async.sync.aligned.m64n%uk16.f32.%s.%s {",
-                        (unsigned)n_sum * 2, type, type);
+                        fresh ? 0u : 1u, (unsigned)n_sum * 2, type, type);
         for (uint32_t n = 0; n < n_sum; n++) base_text_print(&text, "%s%%%u", n ? ", " : "", n);
         if (held)
             base_text_print(&text, "}, {%%%u, %%%u, %%%u, %%%u}, %%%u, p, 1, 1", (unsigned)n_sum,
@@ -301,8 +302,8 @@ static void multiply_memory(codegen *g, const ir_instruction *i) {
                             (unsigned)n_sum + 1, (unsigned)(i->imm >> 16 & 1));
         base_text_print(&text, ", %u;}\" : ", (unsigned)(i->imm >> 17 & 1));
         for (uint32_t n = 0; n < n_sum; n++)
-            base_text_print(&text, "%s\"+f\"(f%u[%u])", n ? ", " : "", (unsigned)number,
-                            (unsigned)n);
+            base_text_print(&text, "%s\"%cf\"(f%u[%u])", n ? ", " : "", fresh ? '=' : '+',
+                            (unsigned)number, (unsigned)n);
         base_text_print(&text, " : ");
         for (uint32_t r = 0; r < 4 && held; r++)
             base_text_print(&text, "%s\"r\"(f%u[(%s + %uu) * 4u + %uu])", r ? ", " : "",

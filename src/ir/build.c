@@ -503,21 +503,18 @@ void ir_fragment_mma(ir_builder *b, ir_fragments c, ir_id c_place, ir_fragments 
          (ir_id[]){c_place, a_place, right_place});
 }
 
-static void multiply(ir_builder *b, uint64_t imm, ir_memory at, ir_id a, ir_id right, bool turned,
-                     uint32_t steps) {
-    emit_at(b, IR_FRAGMENT_MULTIPLY, IR_NONE, 0, imm | (uint64_t)turned << 17 | steps << 24, at, 2,
+void ir_fragment_multiply(ir_builder *b, ir_fragments c, ir_memory at, ir_id a, ir_id right,
+                          bool from_zero, uint32_t steps) {
+    emit_at(b, IR_FRAGMENT_MULTIPLY, IR_NONE, 0,
+            c.array | (uint64_t)from_zero << 19 | (uint64_t)steps << 24, at, 2,
             (ir_id[]){a, right});
 }
 
-void ir_fragment_multiply(ir_builder *b, ir_fragments c, ir_memory at, ir_id a, ir_id right,
-                          bool turned, uint32_t steps) {
-    multiply(b, c.array, at, a, right, turned, steps);
-}
-
 void ir_fragment_multiply_held(ir_builder *b, ir_fragments c, ir_fragments a, ir_memory at,
-                               ir_id right, bool turned, uint32_t steps) {
-    multiply(b, c.array | 1u << 18 | (uint64_t)a.array << 32, at, ir_u32(b, 0), right, turned,
-             steps);
+                               ir_id right, uint32_t steps) {
+    emit_at(b, IR_FRAGMENT_MULTIPLY, IR_NONE, 0,
+            c.array | 3u << 17 | (uint64_t)steps << 24 | (uint64_t)a.array << 32, at, 2,
+            (ir_id[]){ir_u32(b, 0), right});
 }
 
 void ir_fragment_wait(ir_builder *b, uint32_t under_way) {

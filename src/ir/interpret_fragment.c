@@ -90,7 +90,8 @@ static void fragment_multiply(machine *m, uint32_t s) {
         const uint32_t j = e / (f->m * f->n), row = s % 4 * 16 + e / f->n % f->m,
                        column = j * f->n + e % f->n;
         double total = 0;
-        if (!m->filled[number][s * f->count + j])
+        const bool fresh = i->imm >> 19 & 1;
+        if (!fresh && !m->filled[number][s * f->count + j])
             interpret_fail(m, "reads fragment %u, which is undefined", number);
         for (uint32_t k = 0; k < depth; k++) {
             double product = 1;
@@ -116,7 +117,8 @@ static void fragment_multiply(machine *m, uint32_t s) {
             total += product;
         }
         uint64_t *sum = m->fragments[number] + (uint64_t)s * f->count * f->m * f->n + e;
-        *sum = ir_from_double(f->type, total + ir_to_double(f->type, *sum));
+        *sum = ir_from_double(f->type, fresh ? total : total + ir_to_double(f->type, *sum));
+        m->filled[number][s * f->count + j] = true;
     }
 }
 

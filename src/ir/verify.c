@@ -324,7 +324,7 @@ static beryl_status check_fragments(const checker *c, ir_form form) {
             return wrong(c, "wants sums of 16 x 8 of F32, and factors of F16 or BF16");
         const bool held = i->imm >> 18 & 1;
         const uint32_t a = (uint32_t)(i->imm >> 32 & 0xffff);
-        if (i->space != IR_WORKGROUP || i->imm >> 48 || i->imm >> 19 & 31 || !(i->imm >> 24 & 255))
+        if (i->space != IR_WORKGROUP || i->imm >> 48 || i->imm >> 20 & 15 || !(i->imm >> 24 & 255))
             return wrong(c, "needs a workgroup array and a number of steps");
         if (held ? a >= k->n_fragment || i->imm >> 16 & 1 : a)
             return wrong(c, "names no fragment that is declared");

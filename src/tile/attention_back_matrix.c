@@ -33,13 +33,13 @@ static void find_products(back_matrix_kernel *m, ir_fragments c, uint32_t which)
     ir_builder *b = k->b;
     const back_form *f = &m->f;
     const uint32_t line = line_of(f), left[EACH_MAX] = {0, 1};
-    for (uint32_t i = 0; i < f->each * m->n_other; i++)
+    for (uint32_t i = 0; i < f->each * m->n_other && !f->direct; i++)
         ir_fragment_fill(b, c, constant(m, i), ir_f32(b, 0));
     for (uint32_t e = 0; e < f->d && f->direct; e += BLOCK)
         ir_fragment_multiply(b, c, m->own[which],
                              tile_add(k, tile_mul(k, tile_div(k, m->warp, 4), 4 * ROWS * BLOCK),
                                       m->own_at[which] + e * f->own),
-                             tile_add(k, m->slot, m->other_at[which] + e * f->other), false,
+                             tile_add(k, m->slot, m->other_at[which] + e * f->other), !e,
                              BLOCK / DEPTH);
     if (f->direct) return;
     for (uint32_t e = 0; e < f->d; e += DEPTH) {
@@ -61,7 +61,7 @@ static void add_others(back_matrix_kernel *m) {
     if (f->direct) {
         const uint32_t at = values ? m->other_at[1] : twin ? m->twin_at : m->other_at[0];
         ir_fragment_multiply_held(m->k.b, m->sum, m->weight, from, tile_add(&m->k, m->slot, at),
-                                  true, depths);
+                                  depths);
         ir_fragment_wait(m->k.b, 0);
         return;
     }

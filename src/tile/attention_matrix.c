@@ -540,18 +540,16 @@ static void begin_scores(matrix *m, ir_id place) {
     ir_builder *b = k->b;
     const form *f = &m->f;
     ir_id group = tile_mul(k, tile_div(k, m->local, 4 * LANES), 4 * ROWS * BLOCK);
-    for (uint32_t i = 0; i < m->n_key; i++)
-        ir_fragment_fill(b, m->score, constant(m, i), ir_f32(b, 0));
     for (uint32_t e = 0; e < f->d; e += BLOCK)
         ir_fragment_multiply(b, m->score, m->stage, tile_add(k, group, m->queries_at + e * f->rows),
-                             tile_add(k, place, e * f->keys), false, BLOCK / DEPTH);
+                             tile_add(k, place, e * f->keys), !e, BLOCK / DEPTH);
 }
 
 /* Begins to add the values of the tile at `place`, by the weights. */
 static void begin_values(matrix *m, ir_id place) {
     const form *f = &m->f;
     ir_fragment_multiply_held(m->k.b, m->sum, m->weight, m->stage,
-                              tile_add(&m->k, place, f->keys * f->d), true, f->keys / DEPTH);
+                              tile_add(&m->k, place, f->keys * f->d), f->keys / DEPTH);
 }
 
 /* Scores become weights where they are, while sums are under way. */
