@@ -1053,44 +1053,27 @@ static const op_case units_cases[] = {
 };
 /* clang-format on */
 
-/* Many rows on matrix units, where a plan may be fast: forms of several sizes, heads that are no
- * whole fragments, turns of several slots, rows that see nothing. */
+/* Many rows on matrix units: heads that are no whole fragments, turns of several slots, no keys. */
 /* clang-format off */
 static const op_case matrix_cases[] = {
+    {"range/none", build_range, {TYPE_F16, 4, 2, 64, 1, 140, 0, 40, RANGE_NONE}, 37, 33, 3e-3f, 0, HALVES, states_cache},
+    {"plain/parts", build_plain, {2, 1, 64, 2, 0, RANGE_BLOCK, 1}, 150, 133, 3e-3f, 0, HALVES, NULL},
+    {"backward/heads-of-64", build_plain, {2, 2, 64, 3, 0, RANGE_PACKED, 0, 1}, 150, 133, 3e-2f, 0, HALVES, NULL},
+    {"backward/bf16", build_plain, {4, 2, 64, 1, 0, RANGE_BLOCK, 1, 1}, 140, 129, 2e-1f, 0, HALVES, NULL},
+    {"attention/slots-mixed", build_attention, {TYPE_F16, 4, 1, 64, 3, 140, 0, 50, 1}, 40, 33, 3e-3f, 0, HALVES, states_cache},
     {"attention/heads-of-64", build_attention, {TYPE_F16, 4, 2, 64, 2, 150, 0, 150, 0}, 70, 37, 3e-3f, 0, HALVES, states_cache},
     {"attention/heads-of-128", build_attention, {TYPE_F16, 2, 1, 128, 1, 130, 129, 170, 0}, 34, 33, 3e-3f, 0, HALVES, states_cache},
     {"attention/heads-of-256", build_attention, {TYPE_F16, 4, 1, 256, 1, 150, 0, 150, 0}, 37, 33, 3e-3f, 0, HALVES, states_cache},
     {"attention/heads-of-512", build_attention, {TYPE_F16, 8, 1, 512, 1, 140, 0, 140, 0}, 37, 33, 4e-3f, 0, HALVES, states_cache},
-    {"attention/slots-mixed", build_attention, {TYPE_F16, 4, 1, 64, 3, 140, 0, 50, 1}, 40, 33, 3e-3f, 0, HALVES, states_cache},
     {"range/block", build_range, {TYPE_F16, 4, 1, 72, 2, 140, 0, 140, RANGE_BLOCK}, 41, 33, 3e-3f, 0, HALVES, states_cache},
     {"range/packed-slots", build_range, {TYPE_F16, 2, 1, 32, 3, 140, 0, 50, RANGE_PACKED, 1}, 40, 33, 3e-3f, 0, HALVES, states_cache},
-    {"range/none", build_range, {TYPE_F16, 4, 2, 64, 1, 140, 0, 40, RANGE_NONE}, 37, 33, 3e-3f, 0, HALVES, states_cache},
     {"range/outside", build_range, {TYPE_F16, 4, 1, 32, 2, 130, 0, 20, RANGE_OUTSIDE, 1}, 37, 33, 3e-3f, 0, HALVES, states_cache},
     {"outside/slots", build_attention_outside, {TYPE_F16, 4, 1, 48, 2, 130, 0, 12, 1}, 37, 33, 3e-3f, 0, HALVES, states_cache},
     {"plain/encoder", build_plain, {3, 3, 72, 1, 0, RANGE_ENCODER, 1}, 150, 133, 3e-3f, 0, HALVES, NULL},
-    {"plain/parts", build_plain, {2, 1, 64, 2, 0, RANGE_BLOCK, 1}, 150, 133, 3e-3f, 0, HALVES, NULL},
     {"plain/outside", build_plain, {4, 2, 32, 1, 0, RANGE_OUTSIDE, 1}, 140, 39, 3e-3f, 0, HALVES, NULL},
-    {"backward/heads-of-64", build_plain, {2, 2, 64, 3, 0, RANGE_PACKED, 0, 1}, 150, 133, 3e-2f, 0, HALVES, NULL},
     {"backward/packed", build_plain, {4, 1, 72, 3, 0, RANGE_PACKED, 1, 1}, 140, 39, 3e-2f, 0, HALVES, NULL},
-    {"backward/bf16", build_plain, {6, 2, 48, 1, 0, RANGE_BLOCK, 1, 1}, 140, 129, 2e-1f, 0, HALVES, NULL},
     {"backward/outside", build_plain, {3, 1, 32, 1, 0, RANGE_OUTSIDE, 1, 1}, 130, 9, 1e-1f, 0, HALVES, NULL},
     {"backward/heads-of-264", build_plain, {2, 1, 264, 1, 9, RANGE_PACKED, 0, 1}, 128, 70, 2e-1f, 0, HALVES, NULL},
-};
-/* clang-format on */
-
-/* Of the same, what units multiply straight from workgroup memory: several tiles of keys, a window,
- * turns of several slots, rows that see nothing. */
-/* clang-format off */
-static const op_case direct_cases[] = {
-    {"attention/heads-of-64", build_attention, {TYPE_F16, 4, 2, 64, 2, 150, 0, 150, 0}, 70, 37, 3e-3f, 0, HALVES, states_cache},
-    {"attention/heads-of-128", build_attention, {TYPE_F16, 2, 1, 128, 1, 300, 199, 400, 0}, 34, 33, 3e-3f, 0, HALVES, states_cache},
-    {"attention/heads-of-256", build_attention, {TYPE_F16, 4, 1, 256, 1, 150, 0, 150, 0}, 37, 33, 3e-3f, 0, HALVES, states_cache},
-    {"attention/slots-mixed", build_attention, {TYPE_F16, 4, 1, 64, 3, 140, 0, 50, 1}, 40, 33, 3e-3f, 0, HALVES, states_cache},
-    {"range/none", build_range, {TYPE_F16, 4, 2, 64, 1, 140, 0, 40, RANGE_NONE}, 37, 33, 3e-3f, 0, HALVES, states_cache},
-    {"plain/parts", build_plain, {2, 1, 64, 2, 0, RANGE_BLOCK, 1}, 150, 133, 3e-3f, 0, HALVES, NULL},
-    {"backward/heads-of-64", build_plain, {2, 2, 64, 3, 0, RANGE_PACKED, 0, 1}, 150, 133, 3e-2f, 0, HALVES, NULL},
-    {"backward/bf16", build_plain, {4, 2, 128, 1, 0, RANGE_BLOCK, 1, 1}, 140, 129, 2e-1f, 0, HALVES, NULL},
-    {"backward/outside", build_plain, {2, 1, 64, 1, 0, RANGE_OUTSIDE, 1, 1}, 130, 9, 1e-1f, 0, HALVES, NULL},
 };
 /* clang-format on */
 
@@ -1440,9 +1423,8 @@ static void run_cases(test *t, const test_form *form, size_t number) {
         CHECK_INT(t, heap.bytes, 0);
 }
 
-/* Forms of attention that other devices take: of matrix units what CUDA does with halves, as the
- * interpreter sees it; of many keys with large subgroups, with little memory, passes and numbers
- * drawn, and on the software device. */
+/* Forms of attention that other devices take: of matrix units what CUDA does with halves, also
+ * straight from workgroup memory; of many keys with large subgroups, and little memory. */
 static const struct attention_form {
     const char *name, *kernel;
     const op_case *cases;
@@ -1455,10 +1437,9 @@ static const struct attention_form {
      false},
     {"matrix", "_matrix", matrix_cases, sizeof matrix_cases / sizeof *matrix_cases, 32, 1,
      227 << 10, false},
-    {"matrix-small", "_matrix", matrix_cases, 2, 32, 1, 80 << 10, false},
-    {"matrix-shared", "_matrix", matrix_cases + 1, 3, 32, 132, 227 << 10, false},
-    {"matrix-direct", "_direct", direct_cases, sizeof direct_cases / sizeof *direct_cases, 32, 1,
-     227 << 10, false},
+    {"matrix-small", "_matrix", matrix_cases + 5, 2, 32, 1, 80 << 10, false},
+    {"matrix-shared", "_matrix", matrix_cases + 6, 3, 32, 132, 227 << 10, false},
+    {"direct", "_direct", matrix_cases, 8, 32, 1, 227 << 10, false},
     {"matrix-chosen", NULL, matrix_cases, sizeof matrix_cases / sizeof *matrix_cases, 1, 0, 0,
      false},
     {"far", "_far", far_cases, sizeof far_cases / sizeof *far_cases, 32, 2, 48 << 10, false},
@@ -1480,7 +1461,7 @@ static beryl_status attention_open(const struct attention_form *form, base_heap 
     caps->workgroup_bytes = form->workgroup_bytes;
     if (form->subgroup) caps->subgroup_size = form->subgroup;
     if (form->cases == far_cases) caps->fragments = 0;
-    if (form->units) caps->multiplies_memory = form->cases == direct_cases;
+    if (form->units) caps->multiplies_memory = !strcmp(form->name, "direct");
     return BERYL_OK;
 }
 

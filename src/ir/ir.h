@@ -132,7 +132,7 @@ typedef enum ir_form {
     IR_FORM_FRAGMENT_LOAD,
     IR_FORM_FRAGMENT_STORE, /* as FRAGMENT_LOAD */
     IR_FORM_FRAGMENT_MMA,   /* imm: c | a << 16 | b << 32, fragments; places in c, a, b */
-    /* imm: c | a turned << 16 | b turned << 17 | a held << 18 | c from 0 << 19 | steps << 24 | a << 32
+    /* imm: c | a turned << 16 | b turned << 17 | a held << 18 | fresh << 19 | steps << 24 | a << 32
      * where it is held; workgroup, array; index of a, or its first place, index of b (u32) */
     IR_FORM_FRAGMENT_MULTIPLY,
     IR_FORM_FRAGMENT_GET, /* imm: fragment | pair << 16; place; width 2, subgroups of 32 */

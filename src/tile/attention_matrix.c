@@ -9,8 +9,8 @@
  * values take turns in two places of workgroup memory, by asynchronous copies; of values of the run
  * a dispatch before makes halves.
  *
- * Where the device multiplies from workgroup memory, lines lie in blocks of 64 columns, swizzled, and
- * the scores of a tile and the sums of the one before are under way together.
+ * Where the device multiplies from workgroup memory, lines lie in blocks of 64 columns, swizzled,
+ * and the scores of a tile and the sums of the one before are under way together.
  *
  * Subgroups have different rows; where rows are few they share them, each with other keys of a
  * tile, and join their sums at the end; where heads are long they share them too, each with other
@@ -143,7 +143,7 @@ typedef struct matrix {
     attention_cache keys, values;
     attention_rows rows;
     ir_memory q, out;
-    /* of the workgroup, halves: [rows, line]; two of [2, keys, line]; direct: one array of both, and
+    /* of the workgroup, halves: [rows, line]; two of [2, keys, line]; direct: in one array, as
      * [d / BLOCK, rows or keys, BLOCK] */
     ir_memory queries, stage;
     ir_memory joined;      /* f32: [parts - 1, rows, strip], [parts, rows, 2] */
