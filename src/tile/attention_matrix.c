@@ -87,12 +87,12 @@ static bool form_of(const device_caps *caps, const attention_task *a, form *f) {
         uint8_t down, each, parts, across, keys;
         bool held, direct;
     } forms[] = {
-        {64, 12, 1, 1, 1, 128, false, true}, {128, 8, 1, 1, 1, 128, false, true},
-        {256, 8, 1, 1, 1, 64, false, true},  {64, 4, 2, 1, 1, 64, true, false},
-        {128, 4, 1, 1, 1, 64, true, false},  {256, 8, 1, 1, 1, 64, false, false},
-        {256, 4, 1, 2, 1, 64, false, false}, {512, 4, 1, 1, 2, 32, false, false},
-        {128, 2, 1, 4, 1, 64, true, false},  {256, 2, 1, 2, 1, 64, false, false},
-        {512, 2, 1, 2, 2, 32, false, false}, {256, 2, 1, 2, 1, 32, false, false},
+        {64, 4, 2, 1, 1, 64, true, false},   {128, 8, 1, 1, 1, 128, false, true},
+        {256, 8, 1, 1, 1, 64, false, true},  {128, 4, 1, 1, 1, 64, true, false},
+        {256, 8, 1, 1, 1, 64, false, false}, {256, 4, 1, 2, 1, 64, false, false},
+        {512, 4, 1, 1, 2, 32, false, false}, {128, 2, 1, 4, 1, 64, true, false},
+        {256, 2, 1, 2, 1, 64, false, false}, {512, 2, 1, 2, 2, 32, false, false},
+        {256, 2, 1, 2, 1, 32, false, false},
     };
     const uint32_t units = caps->compute_units ? caps->compute_units : 128;
     if (!BUILD_HAS_C_TEXTS || !ir_has_fragment(caps, IR_F16, IR_F32, ROWS, TILE, DEPTH) ||
