@@ -5,7 +5,9 @@
  * others stays in fragments: products become weights where they are, and these are the left side
  * of the product with the others. Products of queries and keys are of halves; gradients, whose
  * size nobody knows, are BF16 unless keys are halves in memory. Where heads are long, workgroups
- * share the columns of the sums. */
+ * share the columns of the sums. Where the device multiplies from workgroup memory (direct), a
+ * dispatch before makes halves of the others, and a tile of them is copied while the one before is
+ * worked on. */
 #include "tile/attention_back_matrix.h"
 
 /* ---- products -------------------------------------------------------------------------------- */

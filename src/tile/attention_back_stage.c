@@ -3,6 +3,8 @@
 #include "tile/attention_back_matrix.h"
 #include "base/build.h"
 
+#include <assert.h>
+
 static uint32_t bytes_of(const back_form *f, const back_task *t) {
     const uint32_t own = wants_slopes(t) ? 2 : 1, twin = has_twin(f, t),
                    other = (t->kind == BACK_SUMS ? 1 : 2) + twin;
@@ -25,9 +27,10 @@ bool back_form_of(const lowering *l, const back_task *t, back_form *f) {
     static const struct {
         uint16_t d_max, warps, each, other;
         bool direct;
-    } forms[] = {{128, 8, 1, 64, true},  {64, 4, 2, 64, false},  {128, 4, 2, 32, false},
-                 {256, 8, 1, 32, false}, {512, 4, 1, 32, false}, {512, 4, 1, 16, false},
-                 {128, 4, 1, 64, false}, {256, 4, 1, 32, false}, {512, 2, 1, 16, false}};
+    } forms[] = {{128, 8, 1, 128, true}, {128, 8, 1, 64, true},  {64, 4, 2, 64, false},
+                 {128, 4, 2, 32, false}, {256, 8, 1, 32, false}, {512, 4, 1, 32, false},
+                 {512, 4, 1, 16, false}, {128, 4, 1, 64, false}, {256, 4, 1, 32, false},
+                 {512, 2, 1, 16, false}};
     const device_caps *caps = l->caps;
     const attention_task *a = &t->a;
     const bool rows = back_owns_rows(t);
@@ -244,6 +247,7 @@ void back_copy_others(back_matrix_kernel *m, ir_id slot) {
     const uint32_t eights = f->d / EIGHT, threads = f->warps * LANES;
     const bool rows = !back_owns_rows(m->t);
     const uint32_t heads = rows ? a->n_head : a->n_kv;
+    assert(f->other * eights % threads == 0);
     for (uint32_t turn = 0; turn < f->other * eights; turn += threads) {
         ir_id number = tile_add(k, m->local, turn), line = tile_div(k, number, eights),
               e = tile_mul(k, tile_rem(k, number, eights), EIGHT), at, head = m->kv;
