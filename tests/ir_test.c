@@ -120,15 +120,9 @@ static void build_memory(ir_builder *b) {
     ir_fragment_load(b, fa, one, s, zero, stride, false);
     ir_fragment_load(b, fb, zero, x, zero, stride, true);
     ir_fragment_mma(b, fc, zero, fa, one, fb, zero);
-    ir_emit(b, (ir_instruction){.op = IR_FRAGMENT_MULTIPLY,
-                                .n_in = 2,
-                                .space = IR_WORKGROUP,
-                                .array = s.array,
-                                .in = {zero, one, IR_NO_ID, IR_NO_ID},
-                                .imm = fc.array | 1 << 17 | 2 << 24});
-    ir_emit(b, (ir_instruction){.op = IR_FRAGMENT_WAIT,
-                                .in = {IR_NO_ID, IR_NO_ID, IR_NO_ID, IR_NO_ID},
-                                .imm = 1});
+    ir_fragment_multiply(b, fc, s, zero, one, true, 2);
+    ir_fragment_multiply_held(b, fc, fa, s, one, 2);
+    ir_fragment_wait(b, 1);
     ir_fragment_set(b, fa, one, 3, ir_cast(b, IR_F16, ir_fragment_get(b, fc, zero, 1)));
     ir_fragment_store(b, fc, zero, z, zero, stride, false);
     ir_get(b, r);
@@ -308,6 +302,9 @@ static void test_round_trips(test *t) {
          "fragment 4 b bf16 8 8 8 count 1\nfragment 5 c i32 8 8 8 count 1\n"                       \
          "%0 = const u32 0\n%1 = const f32 1\n%2 = local u32 x\n%3 = const bool true\n"            \
          "%4 = const f32x4 1\n%5 = lt bool %2 %0\n"
+#define MULTIPLIES                                                                \
+    HEAD "workgroup 0 f16 1024 swizzle 3 3 3\nfragment 0 c f32 16 8 16 count 1\n" \
+         "fragment 1 a bf16 16 8 16 count 1\n%0 = const u32 0\n"
 
 /* The text, after ARRAYS unless it begins a kernel itself, and what the message says. */
 static const struct refusal {
@@ -419,6 +416,8 @@ static const struct refusal {
     {"fragment_mma 5 0 1 %0 %0 %0\n", "different shapes or kinds"},
     {"fragment_mma 2 0 1 %0 %0 %1\n", "operand 2 is f32"},
     {"fragment_multiply 0 1 workgroup 0 %0 %0\n", "wants sums"},
+    {MULTIPLIES "fragment_multiply 0 1 held 9 workgroup 0 %0 %0\n", "no fragment"},
+    {MULTIPLIES "fragment_multiply 0 1 held 1 workgroup 0 %0 %0\n", "another shape or type"},
     {"%6 = fragment_get f32x2 1 0 %0\n", "no pair of a matrix"},
     {"%6 = fragment_get f32x2 2 2 %0\n", "no pair of a matrix"},
     {"fragment_load 0 buffer 0 %0 %0 %0\n", "fragment's type"},

@@ -1051,35 +1051,30 @@ static const op_case units_cases[] = {
     {"attention/outside", build_attention_outside, {TYPE_F16, 8, 1, 512, 2, 530, 0, 40, 1}, 8, 3, 4e-6f, 0, ROUNDING, states_cache},
     {"step/owner-first-key", build_step, {TYPE_F16, 8, 1, 512, 1, 540, 0, 0, 0}, 1, 1, 1e-3f, 0, UNROUNDED, states_step},
 };
-/* clang-format on */
 
-/* Many rows on matrix units, where a plan may be fast: forms of several sizes, heads that are no
- * whole fragments, turns of several slots, rows that see nothing. */
-/* clang-format off */
+/* Many rows on matrix units: heads that are no whole fragments, turns of several slots, no keys. */
 static const op_case matrix_cases[] = {
-    {"attention/heads-of-64", build_attention, {TYPE_F16, 4, 2, 64, 2, 150, 0, 150, 0}, 70, 37, 3e-3f, 0, HALVES, states_cache},
-    {"attention/heads-of-128", build_attention, {TYPE_F16, 2, 1, 128, 1, 130, 129, 170, 0}, 34, 33, 3e-3f, 0, HALVES, states_cache},
-    {"attention/heads-of-256", build_attention, {TYPE_F16, 4, 1, 256, 1, 150, 0, 150, 0}, 37, 33, 3e-3f, 0, HALVES, states_cache},
     {"attention/heads-of-512", build_attention, {TYPE_F16, 8, 1, 512, 1, 140, 0, 140, 0}, 37, 33, 4e-3f, 0, HALVES, states_cache},
-    {"attention/slots-mixed", build_attention, {TYPE_F16, 4, 1, 64, 3, 140, 0, 50, 1}, 40, 33, 3e-3f, 0, HALVES, states_cache},
+    {"attention/heads-of-256", build_attention, {TYPE_F16, 4, 1, 256, 1, 150, 0, 150, 0}, 37, 33, 3e-3f, 0, HALVES, states_cache},
+    {"attention/heads-of-128", build_attention, {TYPE_F16, 2, 1, 128, 1, 130, 129, 170, 0}, 34, 33, 3e-3f, 0, HALVES, states_cache},
+    {"range/none", build_range, {TYPE_F16, 4, 2, 128, 1, 140, 0, 40, RANGE_NONE}, 37, 33, 3e-3f, 0, HALVES, states_cache},
+    {"plain/parts", build_plain, {2, 1, 128, 2, 0, RANGE_BLOCK, 1}, 150, 133, 3e-3f, 0, HALVES, NULL},
+    {"backward/heads-of-64", build_plain, {2, 2, 64, 3, 0, RANGE_PACKED, 0, 1}, 150, 133, 3e-2f, 0, HALVES, NULL},
+    {"backward/bf16", build_plain, {2, 1, 128, 1, 0, RANGE_BLOCK, 1, 1}, 140, 129, 2e-1f, 0, HALVES, NULL},
+    {"attention/slots-mixed", build_attention, {TYPE_F16, 4, 1, 128, 3, 140, 0, 50, 1}, 40, 33, 3e-3f, 0, HALVES, states_cache},
+    {"attention/heads-of-64", build_attention, {TYPE_F16, 4, 2, 64, 2, 150, 0, 150, 0}, 70, 37, 3e-3f, 0, HALVES, states_cache},
     {"range/block", build_range, {TYPE_F16, 4, 1, 72, 2, 140, 0, 140, RANGE_BLOCK}, 41, 33, 3e-3f, 0, HALVES, states_cache},
     {"range/packed-slots", build_range, {TYPE_F16, 2, 1, 32, 3, 140, 0, 50, RANGE_PACKED, 1}, 40, 33, 3e-3f, 0, HALVES, states_cache},
-    {"range/none", build_range, {TYPE_F16, 4, 2, 64, 1, 140, 0, 40, RANGE_NONE}, 37, 33, 3e-3f, 0, HALVES, states_cache},
     {"range/outside", build_range, {TYPE_F16, 4, 1, 32, 2, 130, 0, 20, RANGE_OUTSIDE, 1}, 37, 33, 3e-3f, 0, HALVES, states_cache},
     {"outside/slots", build_attention_outside, {TYPE_F16, 4, 1, 48, 2, 130, 0, 12, 1}, 37, 33, 3e-3f, 0, HALVES, states_cache},
     {"plain/encoder", build_plain, {3, 3, 72, 1, 0, RANGE_ENCODER, 1}, 150, 133, 3e-3f, 0, HALVES, NULL},
-    {"plain/parts", build_plain, {2, 1, 64, 2, 0, RANGE_BLOCK, 1}, 150, 133, 3e-3f, 0, HALVES, NULL},
     {"plain/outside", build_plain, {4, 2, 32, 1, 0, RANGE_OUTSIDE, 1}, 140, 39, 3e-3f, 0, HALVES, NULL},
-    {"backward/heads-of-64", build_plain, {2, 2, 64, 3, 0, RANGE_PACKED, 0, 1}, 150, 133, 3e-2f, 0, HALVES, NULL},
     {"backward/packed", build_plain, {4, 1, 72, 3, 0, RANGE_PACKED, 1, 1}, 140, 39, 3e-2f, 0, HALVES, NULL},
-    {"backward/bf16", build_plain, {6, 2, 48, 1, 0, RANGE_BLOCK, 1, 1}, 140, 129, 2e-1f, 0, HALVES, NULL},
     {"backward/outside", build_plain, {3, 1, 32, 1, 0, RANGE_OUTSIDE, 1, 1}, 130, 9, 1e-1f, 0, HALVES, NULL},
     {"backward/heads-of-264", build_plain, {2, 1, 264, 1, 9, RANGE_PACKED, 0, 1}, 128, 70, 2e-1f, 0, HALVES, NULL},
 };
-/* clang-format on */
 
 /* Many keys, four heads a workgroup: tiles and pieces of several lengths, rings that end inside. */
-/* clang-format off */
 static const op_case far_cases[] = {
     {"attention/f32", build_attention, {TYPE_F32, 4, 1, 512, 2, 560, 0, 560, 1}, 2, 1, 4e-6f, 0, ROUNDING, states_cache},
     {"attention/f16", build_attention, {TYPE_F16, 8, 1, 512, 1, 700, 0, 700, 1}, 1, 1, 4e-6f, 0, ROUNDING, states_cache},
@@ -1424,14 +1419,13 @@ static void run_cases(test *t, const test_form *form, size_t number) {
         CHECK_INT(t, heap.bytes, 0);
 }
 
-/* Forms of attention that other devices take: of matrix units what CUDA does with halves, as the
- * interpreter sees it; of many keys with large subgroups, with little memory, passes and numbers
- * drawn, and on the software device. */
+/* Forms of attention that other devices take: of matrix units what CUDA does with halves, also
+ * straight from workgroup memory; of many keys with large subgroups, and little memory. */
 static const struct attention_form {
     const char *name, *kernel;
     const op_case *cases;
     size_t n;
-    /* subgroup 0: the software device; units 0: that of BERYL_TEST_DEVICE, as it is */
+    /* subgroup 0: the software device; workgroup_bytes 0: BERYL_TEST_DEVICE, units 0: its own */
     uint32_t subgroup, units, workgroup_bytes;
     bool drawn;
 } attention_forms[] = {
@@ -1439,8 +1433,10 @@ static const struct attention_form {
      false},
     {"matrix", "_matrix", matrix_cases, sizeof matrix_cases / sizeof *matrix_cases, 32, 1,
      227 << 10, false},
-    {"matrix-small", "_matrix", matrix_cases, 2, 32, 1, 80 << 10, false},
-    {"matrix-shared", "_matrix", matrix_cases + 1, 3, 32, 132, 227 << 10, false},
+    {"matrix-small", "_matrix", matrix_cases + 7, 2, 32, 1, 80 << 10, false},
+    {"matrix-shared", "_matrix", matrix_cases, 3, 32, 132, 227 << 10, false},
+    {"direct", "_direct", matrix_cases + 1, 7, 32, 1, 227 << 10, false},
+    {"direct-chosen", NULL, matrix_cases + 1, 7, 1, 1, 0, false},
     {"matrix-chosen", NULL, matrix_cases, sizeof matrix_cases / sizeof *matrix_cases, 1, 0, 0,
      false},
     {"far", "_far", far_cases, sizeof far_cases / sizeof *far_cases, 32, 2, 48 << 10, false},
@@ -1451,15 +1447,18 @@ static const struct attention_form {
 static beryl_status attention_open(const struct attention_form *form, base_heap *heap, device **d,
                                    beryl_error *error) {
     beryl_status status = BERYL_OK;
-    if (!form->units) return device_open(heap, NULL, getenv("BERYL_TEST_DEVICE"), d, error);
-    if (!form->subgroup) status = device_open(heap, NULL, "webgpu:software", d, error);
+    const bool chosen = !form->workgroup_bytes;
+    if (chosen) status = device_open(heap, NULL, getenv("BERYL_TEST_DEVICE"), d, error);
+    else if (!form->subgroup) status = device_open(heap, NULL, "webgpu:software", d, error);
     else if (!(*d = interpreter_units_open(heap)))
         status = base_fail(error, BERYL_NO_MEMORY, "no memory");
     if (status != BERYL_OK) return status;
     device_caps *caps = &(*d)->caps;
+    if (form->units) caps->compute_units = form->units;
+    if (chosen) return BERYL_OK;
     caps->kind = DEVICE_DISCRETE;
-    caps->compute_units = form->units;
     caps->workgroup_bytes = form->workgroup_bytes;
+    caps->multiplies_memory = !strcmp(form->name, "direct");
     if (form->subgroup) caps->subgroup_size = form->subgroup;
     if (form->cases == far_cases) caps->fragments = 0;
     return BERYL_OK;
@@ -1469,7 +1468,7 @@ static void test_attention_forms(test *t) {
     for (size_t i = 0; i < sizeof attention_forms / sizeof *attention_forms; i++)
         for (size_t c = 0; c < attention_forms[i].n; c++) {
             const struct attention_form *form = &attention_forms[i];
-            if (!form->units && !getenv("BERYL_TEST_DEVICE")) continue;
+            if (!form->workgroup_bytes && !getenv("BERYL_TEST_DEVICE")) continue;
             if ((!form->subgroup && !test_drawn(c, i, 4)) || /* software compiles for seconds */
                 !test_case(t, "ops/%s/%s", form->name, form->cases[c].name))
                 continue;

@@ -61,11 +61,18 @@ static void multiply_memory(codegen *g, const ir_instruction *i, const char *con
     codegen_open(g, codegen_print(g, "for (u32 row = 0; row < %uu; row++) {", (unsigned)f->m));
     codegen_open(g, codegen_print(g, "for (u32 column = 0; column < %uu; column++) {",
                                   (unsigned)(f->n * f->count)));
-    codegen_line(g, "f32 sum = c[(column / %uu * %uu + row) * %uu + column %% %uu];",
-                 (unsigned)f->n, (unsigned)f->m, (unsigned)f->n, (unsigned)f->n);
+    if (i->imm >> 19 & 1) codegen_line(g, "f32 sum = 0.0f;");
+    else
+        codegen_line(g, "f32 sum = c[(column / %uu * %uu + row) * %uu + column %% %uu];",
+                     (unsigned)f->n, (unsigned)f->m, (unsigned)f->n, (unsigned)f->n);
     codegen_open(g, codegen_print(g, "for (u32 at_k = 0; at_k < %uu; at_k++) {",
-                                  (unsigned)(i->imm >> 24) * 16));
-    for (uint32_t x = 0; x < 2; x++) {
+                                  (unsigned)(i->imm >> 24 & 255) * 16));
+    if (i->imm >> 18 & 1)
+        value[0] = codegen_print(
+            g, "f%u[((at / %uu * %uu + %s) + at_k / 16u) * 256u + row * 16u + at_k %% 16u]",
+            (unsigned)(i->imm >> 32), (unsigned)g->k->subgroup_size,
+            (unsigned)g->k->fragments[i->imm >> 32].count, in[0]);
+    for (uint32_t x = i->imm >> 18 & 1; x < 2; x++) {
         const char *index = codegen_print(g, "%s_index", names[x]), *line = lines[x];
         const ir_instruction one = {.op = IR_LOAD,
                                     .type = (uint8_t)g->k->workgroups[i->array].type,
@@ -74,7 +81,7 @@ static void multiply_memory(codegen *g, const ir_instruction *i, const char *con
                                     .array = i->array};
         if (i->imm >> (16 + x) & 1)
             codegen_line(g, "const u32 %s = %s + %s / 64u * %uu + 64u * at_k + %s %% 64u;", index,
-                         in[x], line, (unsigned)(i->imm >> 24) * 1024, line);
+                         in[x], line, (unsigned)(i->imm >> 24 & 255) * 1024, line);
         else codegen_line(g, "const u32 %s = %s + 64u * %s + at_k;", index, in[x], line);
         g->language->load(g, &one, index, &value[x]);
     }

@@ -3,6 +3,7 @@
  * A pointer or array has elements of the type in memory (f16 as u16); register arrays hold
  * carriers. Accesses of 4 bytes and more that are wider than an element go through u32, u32x2,
  * u32x4. */
+#include "codegen/cuda_like.h"
 #include "codegen/write.h"
 
 const char *codegen_c_memory_type(ir_type type) {
@@ -150,7 +151,8 @@ static void arrays(codegen *g, const codegen_c_words *words) {
     const ir_kernel *k = g->k;
     uint32_t bytes = 0, begin = 0;
     for (uint32_t n = 0; n < k->n_workgroup; n++) bytes += array_bytes(&k->workgroups[n]);
-    const bool by_launch = words->shared_max && bytes > words->shared_max;
+    const bool by_launch =
+        words->shared_max && (bytes > words->shared_max || codegen_cuda_multiplies(k));
     if (by_launch) {
         codegen_line(g, "LAUNCH_BYTES(%u);", (unsigned)bytes);
         g->desc->launch_bytes = bytes;

@@ -89,7 +89,7 @@ static bool fragment(codegen *g, ir_id id) {
         return true;
     }
     if (i->op == IR_FRAGMENT_WAIT) {
-        codegen_line(g, "multiply_wait(%u);", (unsigned)i->imm);
+        codegen_cuda_wait(g, id);
         return true;
     }
     if (i->op != IR_COPY_ASYNC) return codegen_cuda_fragment(g, id);

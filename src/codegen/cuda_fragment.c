@@ -272,32 +272,43 @@ static const char *described(codegen *g, const ir_instruction *i, uint32_t x) {
     return codegen_temporary(g, "u64",
                              codegen_print(g, "matrix_at(&w%u[%s], %uu)", (unsigned)i->array,
                                            codegen_index_of(g, i, x),
-                                           turned ? (unsigned)(i->imm >> 24) * 128 : 1));
+                                           turned ? (unsigned)(i->imm >> 24 & 255) * 128 : 1));
 }
 
 /* wgmma m64nNk16 for each step of k: four subgroups together, of which each has 16 rows. */
 static void multiply_memory(codegen *g, const ir_instruction *i) {
     const uint32_t number = i->imm & 0xffff, n_sum = 4 * g->k->fragments[number].count;
+    const bool held = i->imm >> 18 & 1;
     const char *type = g->k->workgroups[i->array].type == IR_F16 ? "f16" : "bf16";
-    const char *matrix[2] = {described(g, i, 0), described(g, i, 1)};
+    const char *matrix[2] = {held ? codegen_operand(g, i, 0, 0) : described(g, i, 0),
+                             described(g, i, 1)};
     base_text text;
     base_text_init(&text, g->arena->heap);
     codegen_line(g, "multiply_begin();");
-    for (uint32_t step = 0; step < i->imm >> 24; step++) {
+    for (uint32_t step = 0; step < (i->imm >> 24 & 255); step++) {
+        const bool fresh = !step && i->imm >> 19 & 1;
         base_text_clear(&text);
         base_text_print(&text,
-                        "asm volatile(\"{.reg .pred p; setp.ne.b32 p, 1, 0; "
+                        "asm volatile(\"{.reg .pred p; setp.ne.b32 p, %u, 0; "
                         "wgmma.mma_async.sync.aligned.m64n%uk16.f32.%s.%s {",
-                        (unsigned)n_sum * 2, type, type);
+                        fresh ? 0u : 1u, (unsigned)n_sum * 2, type, type);
         for (uint32_t n = 0; n < n_sum; n++) base_text_print(&text, "%s%%%u", n ? ", " : "", n);
-        base_text_print(&text, "}, %%%u, %%%u, p, 1, 1, %u, %u;}\" : ", (unsigned)n_sum,
-                        (unsigned)n_sum + 1, (unsigned)(i->imm >> 16 & 1),
-                        (unsigned)(i->imm >> 17 & 1));
+        if (held)
+            base_text_print(&text, "}, {%%%u, %%%u, %%%u, %%%u}, %%%u, p, 1, 1", (unsigned)n_sum,
+                            (unsigned)n_sum + 1, (unsigned)n_sum + 2, (unsigned)n_sum + 3,
+                            (unsigned)n_sum + 4);
+        else
+            base_text_print(&text, "}, %%%u, %%%u, p, 1, 1, %u", (unsigned)n_sum,
+                            (unsigned)n_sum + 1, (unsigned)(i->imm >> 16 & 1));
+        base_text_print(&text, ", %u;}\" : ", (unsigned)(i->imm >> 17 & 1));
         for (uint32_t n = 0; n < n_sum; n++)
-            base_text_print(&text, "%s\"+f\"(f%u[%u])", n ? ", " : "", (unsigned)number,
-                            (unsigned)n);
+            base_text_print(&text, "%s\"%cf\"(f%u[%u])", n ? ", " : "", fresh ? '=' : '+',
+                            (unsigned)number, (unsigned)n);
         base_text_print(&text, " : ");
-        for (uint32_t x = 0; x < 2; x++) {
+        for (uint32_t r = 0; r < 4 && held; r++)
+            base_text_print(&text, "%s\"r\"(f%u[(%s + %uu) * 4u + %uu])", r ? ", " : "",
+                            (unsigned)(i->imm >> 32), matrix[0], (unsigned)step, (unsigned)r);
+        for (uint32_t x = held; x < 2; x++) {
             base_text_print(&text, "%s\"l\"(%s", x ? ", " : "", matrix[x]);
             if (step) base_text_print(&text, " + %uu", step * (i->imm >> (16 + x) & 1 ? 128u : 2u));
             base_text_print(&text, ")");
@@ -308,6 +319,26 @@ static void multiply_memory(codegen *g, const ir_instruction *i) {
     codegen_line(g, "multiply_commit();");
     if (text.failed) codegen_no_memory(g);
     base_text_fini(&text);
+}
+
+/* The compiler knows nothing of products under way: it must not move a look at sums that are
+ * complete, of products of the same block, before the wait. */
+void codegen_cuda_wait(codegen *g, ir_id id) {
+    const uint64_t busy = g->k->code[id].imm;
+    uint64_t seen = 0;
+    uint32_t done = UINT32_MAX, depth = 0;
+    codegen_line(g, "multiply_wait(%u);", (unsigned)busy);
+    for (ir_id at = id; at-- > 0;) {
+        const ir_instruction *i = &g->k->code[at];
+        const uint32_t number = i->imm & 0xffff;
+        if (i->op == IR_LOOP || (!depth && (i->op == IR_IF || i->op == IR_ELSE))) break;
+        if (i->op == IR_END) depth++;
+        if (i->op == IR_IF) depth--;
+        if (i->op != IR_FRAGMENT_MULTIPLY || depth || seen++ < busy || number == done) continue;
+        done = number;
+        for (uint32_t n = 0; n < 4 * g->k->fragments[number].count; n++)
+            codegen_line(g, "multiply_done(f%u[%u]);", (unsigned)number, (unsigned)n);
+    }
 }
 
 bool codegen_cuda_multiplies(const ir_kernel *k) {

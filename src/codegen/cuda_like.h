@@ -10,5 +10,6 @@ void codegen_cuda_kernel(codegen *g);
 void codegen_cuda_fragments(codegen *g);
 bool codegen_cuda_fragment(codegen *g, ir_id id);
 bool codegen_cuda_multiplies(const ir_kernel *k); /* has it a fragment_multiply? */
+void codegen_cuda_wait(codegen *g, ir_id id);     /* a fragment_wait */
 
 #endif

@@ -312,6 +312,7 @@ const codegen_helper codegen_c_helpers[] = {
     {"multiply_begin", CUDA, "#define multiply_begin() asm volatile(\"wgmma.fence.sync.aligned;\" ::: \"memory\")\n"},
     {"multiply_commit", CUDA, "#define multiply_commit() asm volatile(\"wgmma.commit_group.sync.aligned;\" ::: \"memory\")\n"},
     {"multiply_wait", CUDA, "#define multiply_wait(n) asm volatile(\"wgmma.wait_group.sync.aligned %0;\" ::\"n\"(n) : \"memory\")\n"},
+    {"multiply_done", CUDA, "#define multiply_done(x) asm volatile(\"\" : \"+f\"(x))\n"},
     {"multiply_fence", CUDA, "#define multiply_fence() asm volatile(\"fence.proxy.async.shared::cta;\" ::: \"memory\")\n"},
     {NULL, 0, NULL},
 };

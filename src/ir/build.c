@@ -503,6 +503,24 @@ void ir_fragment_mma(ir_builder *b, ir_fragments c, ir_id c_place, ir_fragments 
          (ir_id[]){c_place, a_place, right_place});
 }
 
+void ir_fragment_multiply(ir_builder *b, ir_fragments c, ir_memory at, ir_id a, ir_id right,
+                          bool from_zero, uint32_t steps) {
+    emit_at(b, IR_FRAGMENT_MULTIPLY, IR_NONE, 0,
+            c.array | (uint64_t)from_zero << 19 | (uint64_t)steps << 24, at, 2,
+            (ir_id[]){a, right});
+}
+
+void ir_fragment_multiply_held(ir_builder *b, ir_fragments c, ir_fragments a, ir_memory at,
+                               ir_id right, uint32_t steps) {
+    emit_at(b, IR_FRAGMENT_MULTIPLY, IR_NONE, 0,
+            c.array | 3u << 17 | (uint64_t)steps << 24 | (uint64_t)a.array << 32, at, 2,
+            (ir_id[]){ir_u32(b, 0), right});
+}
+
+void ir_fragment_wait(ir_builder *b, uint32_t under_way) {
+    emit(b, IR_FRAGMENT_WAIT, IR_NONE, 0, under_way, 0, NULL);
+}
+
 ir_id ir_fragment_get(ir_builder *b, ir_fragments f, ir_id place, uint32_t pair) {
     const ir_type type = b && f.array < b->k.n_fragment ? b->fragments[f.array].type : IR_NONE;
     return emit(b, IR_FRAGMENT_GET, type, 2, f.array | (uint64_t)pair << 16, 1, (ir_id[]){place});

@@ -129,7 +129,7 @@ static void add(count *c, uint32_t id, double times) {
         c->chain += 4 * times;
     } else if (form == IR_FORM_FRAGMENT_MULTIPLY) {
         const ir_fragment_decl *f = &c->k->fragments[i->imm & 0xffff];
-        const double flop = 2.0 * f->m * f->n * f->k * f->count * (double)(i->imm >> 24);
+        const double flop = 2.0 * f->m * f->n * f->k * f->count * (double)(i->imm >> 24 & 255);
         c->fragment_flop +=
             flop * times * ir_lanes(c->k) / c->k->subgroup_size / 2; /* as fast again */
         c->chain += 4 * times;

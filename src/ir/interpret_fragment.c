@@ -77,7 +77,7 @@ static void fragment_mma(machine *m, uint32_t s) {
 static void fragment_multiply(machine *m, uint32_t s) {
     const ir_instruction *i = interpret_at(m);
     const uint32_t number = i->imm & 0xffff, size = m->k->subgroup_size,
-                   depth = (uint32_t)(i->imm >> 24) * 16;
+                   depth = (uint32_t)(i->imm >> 24 & 255) * 16, held = (uint32_t)(i->imm >> 32);
     const ir_fragment_decl *f = &m->k->fragments[number];
     const ir_type type = m->k->workgroups[i->array].type;
     area p = interpret_area(m, IR_WORKGROUP, i->array);
@@ -90,11 +90,22 @@ static void fragment_multiply(machine *m, uint32_t s) {
         const uint32_t j = e / (f->m * f->n), row = s % 4 * 16 + e / f->n % f->m,
                        column = j * f->n + e % f->n;
         double total = 0;
-        if (!m->filled[number][s * f->count + j])
+        const bool fresh = i->imm >> 19 & 1;
+        if (!fresh && !m->filled[number][s * f->count + j])
             interpret_fail(m, "reads fragment %u, which is undefined", number);
         for (uint32_t k = 0; k < depth; k++) {
             double product = 1;
-            for (uint32_t x = 0; x < 2; x++) {
+            if (i->imm >> 18 & 1) {
+                const uint64_t place = interpret_operand(m, 0, m->lane) + k / 16,
+                               matrix = s * m->k->fragments[held].count + place;
+                if (place >= m->k->fragments[held].count || !m->filled[held][matrix]) {
+                    interpret_fail(m, "reads fragment %u, which is undefined", held);
+                    return;
+                }
+                product =
+                    ir_to_double(type, m->fragments[held][matrix * 256 + row % 16 * 16 + k % 16]);
+            }
+            for (uint32_t x = i->imm >> 18 & 1; x < 2; x++) {
                 const uint32_t line = x ? column : row;
                 const uint64_t where =
                     interpret_operand(m, x, m->lane) +
@@ -106,7 +117,8 @@ static void fragment_multiply(machine *m, uint32_t s) {
             total += product;
         }
         uint64_t *sum = m->fragments[number] + (uint64_t)s * f->count * f->m * f->n + e;
-        *sum = ir_from_double(f->type, total + ir_to_double(f->type, *sum));
+        *sum = ir_from_double(f->type, fresh ? total : total + ir_to_double(f->type, *sum));
+        m->filled[number][s * f->count + j] = true;
     }
 }
 

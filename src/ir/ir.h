@@ -132,8 +132,8 @@ typedef enum ir_form {
     IR_FORM_FRAGMENT_LOAD,
     IR_FORM_FRAGMENT_STORE, /* as FRAGMENT_LOAD */
     IR_FORM_FRAGMENT_MMA,   /* imm: c | a << 16 | b << 32, fragments; places in c, a, b */
-    /* imm: c | a turned << 16 | b turned << 17 | steps << 24; workgroup, array; index of a, of b
-     * (u32) */
+    /* imm: c | a turned << 16 | b turned << 17 | a held << 18 | fresh << 19 | steps << 24 | a << 32
+     * where it is held; workgroup, array; index of a, or its first place, index of b (u32) */
     IR_FORM_FRAGMENT_MULTIPLY,
     IR_FORM_FRAGMENT_GET, /* imm: fragment | pair << 16; place; width 2, subgroups of 32 */
     IR_FORM_FRAGMENT_SET, /* the same; place, value */
@@ -355,6 +355,12 @@ void ir_fragment_store(ir_builder *b, ir_fragments f, ir_id place, ir_memory to,
                        ir_id stride, bool transposed);
 void ir_fragment_mma(ir_builder *b, ir_fragments c, ir_id c_place, ir_fragments a, ir_id a_place,
                      ir_fragments right, ir_id right_place);
+/* FRAGMENT_MULTIPLY, a and b as they lie; held: a from place 0 on, b turned. */
+void ir_fragment_multiply(ir_builder *b, ir_fragments c, ir_memory at, ir_id a, ir_id right,
+                          bool from_zero, uint32_t steps);
+void ir_fragment_multiply_held(ir_builder *b, ir_fragments c, ir_fragments a, ir_memory at,
+                               ir_id right, uint32_t steps);
+void ir_fragment_wait(ir_builder *b, uint32_t under_way);
 /* A lane's own pair of a place: FRAGMENT_GET's meaning says which elements. */
 ir_id ir_fragment_get(ir_builder *b, ir_fragments f, ir_id place, uint32_t pair);
 void ir_fragment_set(ir_builder *b, ir_fragments f, ir_id place, uint32_t pair, ir_id value);

@@ -277,10 +277,11 @@
       "c += a * b, products and sums in the type of c at least, in any order", NO_TEXT, NO_VALUE) \
     X(FRAGMENT_MULTIPLY, fragment_multiply, FRAGMENT_MULTIPLY, 2, 0,                              \
       IR_READS | IR_WRITES | IR_TOGETHER, NEAR,                                                   \
-      "begins, at every place j, c += a * b for some steps of 16 k, of factors in workgroup "     \
-      "memory: element (r, k) of a at index + 64 * r + k, turned: + 64 * k + r, where r counts "  \
-      "the 64 rows of four subgroups, the first of them a multiple of four; column r = 8 * j + "  \
-      "n of b alike, turned: + r / 64 * 1024 * steps + 64 * k + r % 64",                          \
+      "begins, at every place j, c += a * b, fresh: c = a * b, for some steps of 16 k, of "       \
+      "factors in workgroup memory: element (r, k) of a at index + 64 * r + k, turned: + 64 * "   \
+      "k + r, where r counts the 64 rows of four subgroups, the first of them a multiple of "     \
+      "four, or held: a fragment a step from a place on; column r = 8 * j + n of b alike, "       \
+      "turned: + r / 64 * 1024 * steps + 64 * k + r % 64",                                        \
       NO_TEXT, NO_VALUE)                                                                          \
     X(FRAGMENT_WAIT, fragment_wait, COUNT, 0, 0, IR_READS | IR_WRITES, EXACT,                     \
       "waits until at most N products of fragment_multiply are under way: until then nothing "    \

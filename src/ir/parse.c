@@ -382,6 +382,8 @@ static void middle(parser *p, ir_instruction *i, ir_form form) {
         i->imm |= number(p, UINT8_MAX) << 24;
         if (take(p, "a")) i->imm |= 1 << 16;
         if (take(p, "b")) i->imm |= 1 << 17;
+        if (take(p, "fresh")) i->imm |= 1 << 19;
+        if (take(p, "held")) i->imm |= 1 << 18 | number(p, UINT16_MAX) << 32;
         i->space = space(p, &i->array);
         break;
     case IR_FORM_FRAGMENT_GET:

@@ -88,9 +88,12 @@ static void print_middle(base_text *text, const ir_instruction *i, ir_form form)
                         i->imm >> 16 ? " transposed" : "", space_name(i->space), i->array);
         break;
     case IR_FORM_FRAGMENT_MULTIPLY:
-        base_text_print(text, " %u %u%s%s %s %u", (unsigned)(i->imm & 0xffff),
-                        (unsigned)(i->imm >> 24), i->imm >> 16 & 1 ? " a" : "",
-                        i->imm >> 17 & 1 ? " b" : "", space_name(i->space), i->array);
+        base_text_print(text, " %u %u%s%s", (unsigned)(i->imm & 0xffff),
+                        (unsigned)(i->imm >> 24 & 255), i->imm >> 16 & 1 ? " a" : "",
+                        i->imm >> 17 & 1 ? " b" : "");
+        if (i->imm >> 19 & 1) base_text_print(text, " fresh");
+        if (i->imm >> 18 & 1) base_text_print(text, " held %u", (unsigned)(i->imm >> 32));
+        base_text_print(text, " %s %u", space_name(i->space), i->array);
         break;
     case IR_FORM_FRAGMENT_GET:
     case IR_FORM_FRAGMENT_SET:

@@ -322,8 +322,16 @@ static beryl_status check_fragments(const checker *c, ir_form form) {
         if (f[0]->role != IR_ROLE_C || f[0]->m != 16 || f[0]->n != 8 || f[0]->k != 16 ||
             f[0]->type != IR_F32 || (type != IR_F16 && type != IR_BF16))
             return wrong(c, "wants sums of 16 x 8 of F32, and factors of F16 or BF16");
-        if (i->space != IR_WORKGROUP || i->imm >> 32 || i->imm >> 18 & 63 || !(i->imm >> 24))
+        const bool held = i->imm >> 18 & 1;
+        const uint32_t a = (uint32_t)(i->imm >> 32 & 0xffff);
+        if (i->space != IR_WORKGROUP || i->imm >> 48 || i->imm >> 20 & 15 || !(i->imm >> 24 & 255))
             return wrong(c, "needs a workgroup array and a number of steps");
+        if (held ? a >= k->n_fragment || i->imm >> 16 & 1 : a)
+            return wrong(c, "names no fragment that is declared");
+        if (held &&
+            (k->fragments[a].role != IR_ROLE_A || k->fragments[a].m != 16 ||
+             k->fragments[a].n != 8 || k->fragments[a].k != 16 || k->fragments[a].type != type))
+            return wrong(c, "has a factor of another shape or type");
         return want_all(c, IR_U32S, 1);
     }
     if (!status) status = want(c, 0, IR_U32S, 1);

@@ -12,10 +12,11 @@
 #define ATTENTION_MASKED (-3.3e38f) /* a score whose weight is 0 even beside these */
 
 enum {
-    ATTENTION_EIGHT = 8,          /* elements of a cache that are read at once; */
-    ATTENTION_RAW_MAX = 8,        /* words of them */
-    ATTENTION_EIGHTS_MAX = 4,     /* of a head, a lane: registers */
-    ATTENTION_LINE_EIGHTS_MAX = 8 /* of a line, a lane */
+    ATTENTION_EIGHT = 8,           /* elements of a cache that are read at once; */
+    ATTENTION_RAW_MAX = 8,         /* words of them */
+    ATTENTION_EIGHTS_MAX = 4,      /* of a head, a lane: registers */
+    ATTENTION_LINE_EIGHTS_MAX = 8, /* of a line, a lane */
+    ATTENTION_BLOCK = 64           /* columns of a block of lines that units multiply */
 };
 
 enum { ATTENTION_PARTIAL, ATTENTION_STATS, ATTENTION_WORK }; /* scratch memory of a node */
@@ -157,6 +158,10 @@ void attention_lines_store_own(attention_lines *x, const attention_keys *of,
 ir_id attention_line_place(attention_lines *x, uint32_t line, ir_id four);
 /* Sum over the lanes of a group; every lane of the workgroup calls it. */
 ir_id attention_lanes_sum(attention_lines *x, ir_id value);
+
+/* Where an element of a line lies among so many in blocks, [d / ATTENTION_BLOCK, lines,
+ * ATTENTION_BLOCK], as fragment_multiply wants factors. */
+ir_id attention_block_at(tile_kernel *k, ir_id line, ir_id element, uint32_t lines);
 
 /* ---- many rows ------------------------------------------------------------------------------- */
 

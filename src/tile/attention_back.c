@@ -4,7 +4,7 @@
 #include "base/build.h"
 
 enum { KEYS_MAX = 1 << 24 /* whole numbers of F32 */, SUBGROUP_MIN = 8, MERGE_LANES = 64 };
-enum { SHARES }; /* scratch memory of a node */
+enum { SHARES, HALVES }; /* scratch memory of a node; HALVES: and the next */
 
 static void task_of(const graph *g, const graph_node *node, back_task *t) {
     const bool sums = node->op == OP_ATTENTION_SUMS;
@@ -113,6 +113,58 @@ beryl_status back_merge(lowering *l, const graph_node *node, const back_task *t,
     ir_store(b, to, at, sum);
     ir_end(b);
     return tile_end(&k, count, MERGE_LANES, error);
+}
+
+/* ---- halves ---------------------------------------------------------------------------------- */
+
+bool back_halves_has(const back_task *t, ir_type type, uint32_t which) {
+    return !which ||
+           (t->kind != BACK_SUMS && (which == 1 || (t->kind != BACK_V && type != IR_F16)));
+}
+
+void back_halves_bind(ir_memory out[BACK_HALVES], tile_kernel *k, const back_task *t, ir_type type,
+                      ir_access access) {
+    static const char *const names[] = {"halves", "gradients", "twins"};
+    const attention_task *a = &t->a;
+    const bool rows = !back_owns_rows(t);
+    const uint64_t bytes =
+        (uint64_t)(rows ? a->n : a->n_row) * (rows ? a->n_head : a->n_kv) * a->d * 2;
+    for (uint32_t i = 0; i < BACK_HALVES; i++)
+        if (back_halves_has(t, type, i))
+            out[i] = tile_scratch(k, names[i], HALVES + i, bytes, i ? type : IR_F16, access);
+}
+
+/* An eight a lane. */
+beryl_status back_halve(lowering *l, const graph_node *node, const back_task *t, ir_type type,
+                        beryl_error *error) {
+    enum { EIGHT = ATTENTION_EIGHT };
+    const attention_task *a = &t->a;
+    const bool rows = !back_owns_rows(t), pairs = t->kind != BACK_SUMS;
+    const uint32_t heads = rows ? a->n_head : a->n_kv, eights = a->d / EIGHT;
+    const lower_count count = lower_count_times(rows ? a->rows : a->held, heads * eights);
+    back_bound x = {0};
+    ir_memory out[BACK_HALVES];
+    tile_kernel kernel, *k = &kernel;
+    tile_begin(k, l, node, "attention_back_halves", MERGE_LANES);
+    ir_builder *b = k->b;
+    back_lines *lines = rows ? &x.rows : &x.keys;
+    lines_bind(lines, k, 0, "x", "x_offset", rows ? a->q : a->k_cache);
+    if (pairs) lines_bind(lines, k, 1, "y", "y_offset", rows ? t->d : a->v_cache);
+    back_halves_bind(out, k, t, type, IR_READ_WRITE);
+    ir_id lane = tile_lane(k), line = tile_div(k, lane, eights),
+          e = tile_mul(k, tile_rem(k, lane, eights), EIGHT);
+    ir_if(b, ir_lt(b, lane, tile_count(k, "count", count)));
+    ir_id at = tile_div(k, line, heads), head = tile_rem(k, line, heads);
+    for (uint32_t i = 0; i < (pairs ? 2u : 1u); i++) {
+        ir_id both[2];
+        for (uint32_t n = 0; n < 2; n++)
+            both[n] = back_read(&x, k, lines, i, at, head, tile_add(k, e, 4 * n), 4);
+        ir_id all = ir_compose(b, both, 2), to = tile_mul(k, lane, EIGHT);
+        ir_store(b, out[i], to, ir_cast(b, i ? type : IR_F16, all));
+        if (!i && back_halves_has(t, type, 2)) ir_store(b, out[2], to, ir_cast(b, type, all));
+    }
+    ir_end(b);
+    return tile_end(k, count, MERGE_LANES, error);
 }
 
 /* ---- a lane owns a line ---------------------------------------------------------------------- */

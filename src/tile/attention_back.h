@@ -58,6 +58,18 @@ void back_store_sums(const back_bound *x, tile_kernel *k, ir_id at, ir_id most, 
 beryl_status back_merge(lowering *l, const graph_node *node, const back_task *t,
                         beryl_error *error);
 
+/* ---- halves ---------------------------------------------------------------------------------- */
+
+/* The lines that a kernel does not own, in scratch [lines, heads, d]: q or k in F16, then d or v,
+ * then q or k once more, both as `type`; where they are wanted. d a multiple of 8. */
+enum { BACK_HALVES = 3 };
+bool back_halves_has(const back_task *t, ir_type type, uint32_t which);
+void back_halves_bind(ir_memory out[BACK_HALVES], tile_kernel *k, const back_task *t, ir_type type,
+                      ir_access access);
+/* The step that makes them. */
+beryl_status back_halve(lowering *l, const graph_node *node, const back_task *t, ir_type type,
+                        beryl_error *error);
+
 /* ---- forms ----------------------------------------------------------------------------------- */
 
 /* A lane owns a line: any shape. */

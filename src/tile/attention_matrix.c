@@ -9,6 +9,9 @@
  * values take turns in two places of workgroup memory, by asynchronous copies; of values of the run
  * a dispatch before makes halves.
  *
+ * Where the device multiplies from workgroup memory, lines lie in blocks of 64 columns, swizzled,
+ * and the scores of a tile and the sums of the one before are under way together.
+ *
  * Subgroups have different rows; where rows are few they share them, each with other keys of a
  * tile, and join their sums at the end; where heads are long they share them too, each with other
  * columns of the sums, and all compute the same scores. */
@@ -22,6 +25,7 @@ enum {
     DEPTH = 16,
     LANES = 32,
     PAD = 8, /* elements: rows begin in other banks */
+    BLOCK = ATTENTION_BLOCK,
     EIGHT = ATTENTION_EIGHT,
     D_MAX = 512,
     KEYS_FEW = 128, /* not worth it */
@@ -38,6 +42,7 @@ typedef struct form {
     uint32_t parts, across; /* that share the keys of a tile, the columns of the sums */
     uint32_t keys;          /* of a tile */
     bool held;              /* queries stay in fragments */
+    bool direct;            /* products from workgroup memory */
     uint32_t rows, queries, group, d; /* d: whole fragments */
 } form;
 
@@ -46,7 +51,7 @@ static uint32_t threads_of(const form *f) {
 }
 
 static uint32_t line_of(const form *f) { /* elements of a staged row */
-    return f->d + PAD;
+    return f->direct ? f->d : f->d + PAD;
 }
 
 static uint32_t place_of(const form *f) { /* elements: a tile of keys, one of values */
@@ -80,11 +85,14 @@ static bool form_of(const device_caps *caps, const attention_task *a, form *f) {
     static const struct {
         uint16_t d_max;
         uint8_t down, each, parts, across, keys;
-        bool held;
+        bool held, direct;
     } forms[] = {
-        {64, 4, 2, 1, 1, 64, true},   {128, 4, 1, 1, 1, 64, true},  {256, 8, 1, 1, 1, 64, false},
-        {256, 4, 1, 2, 1, 64, false}, {512, 4, 1, 1, 2, 32, false}, {128, 2, 1, 4, 1, 64, true},
-        {256, 2, 1, 2, 1, 64, false}, {512, 2, 1, 2, 2, 32, false}, {256, 2, 1, 2, 1, 32, false},
+        {64, 4, 2, 1, 1, 64, true, false},   {128, 8, 1, 1, 1, 128, false, true},
+        {256, 8, 1, 1, 1, 64, false, true},  {128, 4, 1, 1, 1, 64, true, false},
+        {256, 8, 1, 1, 1, 64, false, false}, {256, 4, 1, 2, 1, 64, false, false},
+        {512, 4, 1, 1, 2, 32, false, false}, {128, 2, 1, 4, 1, 64, true, false},
+        {256, 2, 1, 2, 1, 64, false, false}, {512, 2, 1, 2, 2, 32, false, false},
+        {256, 2, 1, 2, 1, 32, false, false},
     };
     const uint32_t units = caps->compute_units ? caps->compute_units : 128;
     if (!BUILD_HAS_C_TEXTS || !ir_has_fragment(caps, IR_F16, IR_F32, ROWS, TILE, DEPTH) ||
@@ -103,6 +111,7 @@ static bool form_of(const device_caps *caps, const attention_task *a, form *f) {
                   .across = forms[i].across,
                   .keys = forms[i].keys,
                   .held = forms[i].held,
+                  .direct = forms[i].direct,
                   .rows = (uint32_t)forms[i].down * forms[i].each * ROWS};
         const uint32_t whole = DEPTH * g.across;
         g.d = (a->d + whole - 1) / whole * whole;
@@ -111,6 +120,7 @@ static bool form_of(const device_caps *caps, const attention_task *a, form *f) {
         g.queries = g.rows / g.group;
         const uint64_t groups =
             (uint64_t)((a->n + g.queries - 1) / g.queries) * (a->n_head / g.group);
+        if (g.direct && (!caps->multiplies_memory || a->d % BLOCK)) continue;
         if (a->d > forms[i].d_max || bytes_of(&g) > caps->workgroup_bytes ||
             threads_of(&g) > caps->workgroup_invocations || groups <= most)
             continue;
@@ -133,11 +143,14 @@ typedef struct matrix {
     attention_cache keys, values;
     attention_rows rows;
     ir_memory q, out;
-    ir_memory queries, stage; /* of the workgroup, halves: [rows, line]; two of [2, keys, line] */
-    ir_memory joined;         /* f32: [parts - 1, rows, strip], [parts, rows, 2] */
-    ir_memory most, total;    /* registers [2 each]: of the rows, of this lane's keys */
+    /* of the workgroup, halves: [rows, line]; two of [2, keys, line]; direct: in one array, as
+     * [d / BLOCK, rows or keys, BLOCK] */
+    ir_memory queries, stage;
+    ir_memory joined;      /* f32: [parts - 1, rows, strip], [parts, rows, 2] */
+    ir_memory most, total; /* registers [2 each]: of the rows, of this lane's keys */
     ir_fragments query, right, score, weight, sum;
     uint32_t n_key, n_column; /* fragments of a subgroup's keys of a tile, of its columns */
+    ir_memory factor;         /* register [2]: of sums that are to be scaled; direct alone */
     uint32_t queries_at;      /* where they begin in `queries` */
     ir_id q_offset, scale, local, lane, row, part, column; /* row: the first of the lane's */
 } matrix;
@@ -208,18 +221,27 @@ static void bind(matrix *m) {
     m->out = tile_write(k, "out", a->out);
     m->q_offset = tile_u32(k, "q_offset", a->q_offset);
     m->scale = tile_f32(k, "scale", a->scale * 1.44269504f); /* scores: exponents of 2 */
-    m->stage = ir_workgroup(b, IR_F16, 2 * place_of(f));
-    m->queries_at = overlaid(f) ? place_of(f) : 0;
-    m->queries = overlaid(f) ? m->stage : ir_workgroup(b, IR_F16, f->rows * line_of(f));
+    if (f->direct) {
+        m->queries_at = 2 * place_of(f);
+        m->queries = m->stage =
+            ir_workgroup_swizzled(b, IR_F16, m->queries_at + f->rows * line_of(f), 3, 3, 3);
+        m->factor = ir_register(b, IR_F32, 2);
+    } else {
+        m->stage = ir_workgroup(b, IR_F16, 2 * place_of(f));
+        m->queries_at = overlaid(f) ? place_of(f) : 0;
+        m->queries = overlaid(f) ? m->stage : ir_workgroup(b, IR_F16, f->rows * line_of(f));
+    }
     if (f->parts > 1) m->joined = ir_workgroup(b, IR_F32, joined_of(f));
     m->most = ir_register(b, IR_F32, 2 * f->each);
     m->total = ir_register(b, IR_F32, 2 * f->each);
     m->n_key = f->keys / f->parts / TILE;
     m->n_column = f->d / f->across / TILE;
     const uint32_t depths = f->d / DEPTH;
-    m->query =
-        ir_fragment(b, IR_ROLE_A, IR_F16, ROWS, TILE, DEPTH, f->each * (f->held ? depths : 1));
-    m->right = ir_fragment(b, IR_ROLE_B, IR_F16, ROWS, TILE, DEPTH, 2);
+    if (!f->direct) {
+        m->query =
+            ir_fragment(b, IR_ROLE_A, IR_F16, ROWS, TILE, DEPTH, f->each * (f->held ? depths : 1));
+        m->right = ir_fragment(b, IR_ROLE_B, IR_F16, ROWS, TILE, DEPTH, 2);
+    }
     m->score = ir_fragment(b, IR_ROLE_C, IR_F32, ROWS, TILE, DEPTH, f->each * m->n_key);
     m->weight = ir_fragment(b, IR_ROLE_A, IR_F16, ROWS, TILE, DEPTH, f->each * m->n_key / 2);
     m->sum = ir_fragment(b, IR_ROLE_C, IR_F32, ROWS, TILE, DEPTH, f->each * m->n_column);
@@ -264,6 +286,12 @@ static void eight_of(matrix *m, ir_id turn, ir_id *row, ir_id *element) {
     *element = tile_mul(k, tile_rem(k, i, eights), EIGHT);
 }
 
+static ir_id staged_at(matrix *m, ir_id line, ir_id e, uint32_t lines) {
+    tile_kernel *k = &m->k;
+    return m->f.direct ? attention_block_at(k, line, e, lines)
+                       : ir_add(k->b, tile_mul(k, line, line_of(&m->f)), e);
+}
+
 static void stage_queries(matrix *m) {
     tile_kernel *k = &m->k;
     ir_builder *b = k->b;
@@ -281,7 +309,7 @@ static void stage_queries(matrix *m) {
                       tile_mul(k, head, m->a->q_stride[1]));
     at = ir_add(b, ir_add(b, m->q_offset, at), inside(m, e));
     ir_id both[2] = {ir_load(b, m->q, at, 4), ir_load(b, m->q, tile_add(k, at, 4), 4)};
-    ir_id to = tile_add(k, ir_add(b, tile_mul(k, row, line_of(f)), e), m->queries_at);
+    ir_id to = tile_add(k, staged_at(m, row, e, f->rows), m->queries_at);
     store_eight(m, m->queries, to, ir_mul(b, ir_compose(b, both, 2), ir_splat(b, m->scale, EIGHT)),
                 e);
     if (n % threads) ir_end(b);
@@ -297,7 +325,7 @@ static void stage(matrix *m, const attention_cache *cache, ir_id first, ir_id pl
     for (uint32_t turn = 0; turn * threads < n; turn++) {
         ir_id key, e;
         eight_of(m, constant(m, turn), &key, &e);
-        ir_id to = ir_add(b, place, ir_add(b, tile_mul(k, key, line_of(f)), e)),
+        ir_id to = ir_add(b, place, staged_at(m, key, e, f->keys)),
               from = ir_add(b, attention_rows_key(&m->rows, cache, ir_add(b, first, key)),
                             inside(m, e));
         if (n % threads) ir_if(b, ir_lt(b, key, constant(m, f->keys)));
@@ -413,12 +441,11 @@ static void scale_sums(matrix *m, uint32_t q, ir_id factor) {
     }
 }
 
-/* Scores become weights. */
-static void soften(matrix *m) {
+/* The largest score of each of the lane's rows in the tile. */
+static void find_most(matrix *m, ir_id *most) {
     tile_kernel *k = &m->k;
     ir_builder *b = k->b;
     const uint32_t n = 2 * m->f.each;
-    ir_id most[8];
     for (uint32_t q = 0; q < n; q++) {
         ir_id own = IR_NO_ID;
         for (uint32_t i = 0; i < m->n_key; i++) {
@@ -428,6 +455,15 @@ static void soften(matrix *m) {
         most[q] = ir_max(b, ir_extract(b, own, 0), ir_extract(b, own, 1));
     }
     for (uint32_t q = 0; q < n; q++) most[q] = shared(m, most[q], false);
+}
+
+/* Scores become weights. */
+static void soften(matrix *m) {
+    tile_kernel *k = &m->k;
+    ir_builder *b = k->b;
+    const uint32_t n = 2 * m->f.each;
+    ir_id most[8];
+    find_most(m, most);
     for (uint32_t q = 0; q < n; q++) {
         ir_id before = ir_load(b, m->most, constant(m, q), 1);
         ir_if(b, ir_gt(b, most[q], ir_add(b, before, ir_f32(b, GROWTH))));
@@ -494,6 +530,125 @@ static void walk(matrix *m) {
     add_values(m, place);
     ir_end(b);
     arrive(m);
+}
+
+/* ---- the same, straight from workgroup memory ------------------------------------------------ */
+
+/* Begins the scores of the tile at `place`. */
+static void begin_scores(matrix *m, ir_id place) {
+    tile_kernel *k = &m->k;
+    ir_builder *b = k->b;
+    const form *f = &m->f;
+    ir_id group = tile_mul(k, tile_div(k, m->local, 4 * LANES), 4 * ROWS * BLOCK);
+    for (uint32_t e = 0; e < f->d; e += BLOCK)
+        ir_fragment_multiply(b, m->score, m->stage, tile_add(k, group, m->queries_at + e * f->rows),
+                             tile_add(k, place, e * f->keys), !e, BLOCK / DEPTH);
+}
+
+/* Begins to add the values of the tile at `place`, by the weights. */
+static void begin_values(matrix *m, ir_id place) {
+    const form *f = &m->f;
+    ir_fragment_multiply_held(m->k.b, m->sum, m->weight, m->stage,
+                              tile_add(&m->k, place, f->keys * f->d), f->keys / DEPTH);
+}
+
+/* Scores become weights where they are, while sums are under way. */
+static void soften_scores(matrix *m) {
+    tile_kernel *k = &m->k;
+    ir_builder *b = k->b;
+    ir_id most[2];
+    find_most(m, most);
+    for (uint32_t q = 0; q < 2; q++) {
+        ir_id before = ir_load(b, m->most, constant(m, q), 1),
+              grows = ir_gt(b, most[q], ir_add(b, before, ir_f32(b, GROWTH))),
+              now = ir_select(b, grows, most[q], before),
+              factor = ir_exp2_normal(b, ir_sub(b, before, now)), both = ir_splat(b, now, 2),
+              total = ir_number(b, IR_F32, 2, 0);
+        for (uint32_t i = 0; i < m->n_key; i++) {
+            ir_id x = ir_fragment_get(b, m->score, constant(m, i), q);
+            x = ir_exp2_normal(b, ir_sub(b, x, both));
+            total = ir_add(b, total, x);
+            ir_fragment_set(b, m->score, constant(m, i), q, x);
+        }
+        ir_store(b, m->most, constant(m, q), now);
+        ir_store(b, m->factor, constant(m, q), factor);
+        ir_store(
+            b, m->total, constant(m, q),
+            ir_fma(b, ir_load(b, m->total, constant(m, q), 1), factor, tile_sum_vector(k, total)));
+    }
+}
+
+/* Sums that are there are scaled to the weights to come. */
+static void take_weights(matrix *m) {
+    ir_builder *b = m->k.b;
+    ir_id factor[2];
+    for (uint32_t q = 0; q < 2; q++) factor[q] = ir_load(b, m->factor, constant(m, q), 1);
+    ir_if(b, ir_lt(b, ir_min(b, factor[0], factor[1]), ir_f32(b, 1)));
+    for (uint32_t q = 0; q < 2; q++) scale_sums(m, q, factor[q]);
+    ir_end(b);
+    for (uint32_t q = 0; q < 2; q++)
+        for (uint32_t i = 0; i < m->n_key; i++)
+            ir_fragment_set(b, m->weight, constant(m, i / 2), q + i % 2 * 2,
+                            ir_cast(b, IR_F16, ir_fragment_get(b, m->score, constant(m, i), q)));
+}
+
+static void soften_tile(matrix *m, ir_id first) {
+    ir_builder *b = m->k.b;
+    const attention_rows *r = &m->rows;
+    ir_id all = ir_and(b, ir_ge(b, first, ir_get(b, r->inner_low)),
+                       ir_le(b, tile_add(&m->k, first, m->f.keys - 1), ir_get(b, r->inner_high)));
+    ir_if(b, ir_not(b, all));
+    hide(m, first);
+    ir_end(b);
+    soften_scores(m);
+}
+
+/* A turn has the scores of a tile and the sums of the one before; meanwhile the values of the one
+ * and the keys of the next come. */
+static void walk_direct(matrix *m) {
+    tile_kernel *k = &m->k;
+    ir_builder *b = k->b;
+    const form *f = &m->f;
+    const attention_rows *r = &m->rows;
+    const uint32_t part = place_of(f);
+    ir_id from = ir_get(b, r->from), after = tile_add(k, ir_get(b, r->to), 1),
+          zero = constant(m, 0), one = constant(m, 1);
+    ir_id held = ir_sub(b, ir_max(b, after, from), from);
+    ir_id tiles = ir_max(b, tile_div(k, tile_add(k, held, f->keys - 1), f->keys), one);
+    stage(m, &m->keys, from, zero);
+    ir_copy_commit(b);
+    stage(m, &m->values, from, constant(m, part / 2));
+    ir_copy_commit(b);
+    ir_copy_wait(b, 1);
+    ir_barrier(b);
+    begin_scores(m, zero);
+    ir_if(b, ir_lt(b, one, tiles));
+    stage(m, &m->keys, tile_add(k, from, f->keys), constant(m, part));
+    ir_end(b);
+    ir_copy_commit(b);
+    ir_fragment_wait(b, 0);
+    soften_tile(m, from);
+    take_weights(m);
+    ir_id tile = ir_loop(b, one, tiles, one), first = ir_add(b, from, tile_mul(k, tile, f->keys)),
+          place = tile_mul(k, tile_rem(k, tile, 2), part),
+          other = ir_sub(b, constant(m, part), place);
+    arrive(m);
+    begin_scores(m, place);
+    begin_values(m, other);
+    ir_if(b, ir_lt(b, tile_add(k, tile, 1), tiles));
+    stage(m, &m->keys, tile_add(k, first, f->keys), other);
+    ir_end(b);
+    stage(m, &m->values, first, tile_add(k, place, part / 2));
+    ir_copy_commit(b);
+    ir_fragment_wait(b, 1);
+    soften_tile(m, first);
+    ir_fragment_wait(b, 0);
+    take_weights(m);
+    ir_end(b);
+    arrive(m);
+    begin_values(m, tile_mul(k, tile_rem(k, tile_add(k, tiles, UINT32_MAX), 2), part));
+    ir_fragment_wait(b, 0);
+    ir_barrier(b);
 }
 
 /* ---- results --------------------------------------------------------------------------------- */
@@ -618,7 +773,7 @@ beryl_status attention_matrix(lowering *l, const graph_node *node, const attenti
     const form *f = &m.f;
     const beryl_status status = a->cache == TYPE_F32 ? halve(l, node, a, error) : BERYL_OK;
     if (status != BERYL_OK) return status;
-    tile_begin(k, l, node, "attention_matrix", threads_of(f));
+    tile_begin(k, l, node, f->direct ? "attention_direct" : "attention_matrix", threads_of(f));
     ir_builder *b = k->b;
     ir_subgroup(b, LANES);
     bind(&m);
@@ -629,10 +784,11 @@ beryl_status attention_matrix(lowering *l, const graph_node *node, const attenti
     for (uint32_t i = 0; i < f->each * m.n_column; i++)
         ir_fragment_fill(b, m.sum, constant(&m, i), ir_f32(b, 0));
     stage_queries(&m);
-    ir_barrier(b);
+    if (!f->direct) ir_barrier(b);
     for (uint32_t e = 0; e < f->d / DEPTH && f->held; e++) load_queries(&m, e, e * f->each);
     attention_rows_begin(&m.rows);
-    walk(&m);
+    if (f->direct) walk_direct(&m);
+    else walk(&m);
     attention_rows_end(&m.rows);
     store(&m);
     return tile_end_3d(k, a->rows, f->queries, (lower_count){a->n_head / f->group, 0}, 1,

@@ -166,3 +166,11 @@ ir_id attention_rows_key(attention_rows *x, const attention_cache *cache, ir_id 
     ir_id place = tile_rem(k, ir_min(b, key, ir_get(b, x->to)), a->n_row);
     return attention_cache_at(cache, base, place, x->kv, 1);
 }
+
+ir_id attention_block_at(tile_kernel *k, ir_id line, ir_id element, uint32_t lines) {
+    ir_builder *b = k->b;
+    ir_id block = tile_mul(k, tile_div(k, element, ATTENTION_BLOCK), lines * ATTENTION_BLOCK);
+    return ir_add(
+        b, block,
+        ir_add(b, tile_mul(k, line, ATTENTION_BLOCK), tile_rem(k, element, ATTENTION_BLOCK)));
+}
