@@ -17,7 +17,8 @@ enum {
     EACH_MAX = 2,
     D_MAX = 512,
     COLUMNS_MAX = 256, /* of the sums of a subgroup */
-    LINES_FEW = 128    /* not worth it */
+    LINES_FEW = 128,   /* not worth it */
+    HALVES_MAX = 1 << 28
 };
 #define LOG2_E 1.44269504f
 

@@ -34,6 +34,8 @@ bool back_form_of(const lowering *l, const back_task *t, back_form *f) {
     const device_caps *caps = l->caps;
     const attention_task *a = &t->a;
     const bool rows = back_owns_rows(t);
+    const uint64_t others =
+        (uint64_t)(rows ? a->n_row : a->n) * (rows ? a->n_kv : a->n_head) * a->d;
     const uint32_t units = caps->compute_units ? caps->compute_units : 128;
     const ir_type type = a->cache == TYPE_F16 ? IR_F16 : IR_BF16;
     if (!BUILD_HAS_C_TEXTS || caps->subgroup_size != LANES || !a->fast || a->d > D_MAX ||
@@ -59,7 +61,7 @@ bool back_form_of(const lowering *l, const back_task *t, back_form *f) {
             (rows ? (uint64_t)((a->n + g.queries - 1) / g.queries) * (a->n_head / g.group)
                   : (uint64_t)((a->n_row + g.own - 1) / g.own) * a->n_kv * g.split) *
             g.parts;
-        if (g.direct && (!caps->multiplies_memory || a->d % BLOCK)) continue;
+        if (g.direct && (!caps->multiplies_memory || a->d % BLOCK || others > HALVES_MAX)) continue;
         if (a->d > forms[i].d_max || bytes_of(&g, t) > caps->workgroup_bytes ||
             g.warps * LANES > caps->workgroup_invocations || groups <= most)
             continue;
