@@ -14,10 +14,10 @@
 enum {
     RADIX_MAX = 16,
     FACTORS_MAX = 28,
-    LANES = 256,     /* of a workgroup with several lines */
-    LANES_MAX = 512, /* with one line */
-    LINES_WIDE = 4,  /* lines side by side that are read together */
-    BANKS = 32,      /* after so many numbers of workgroup memory one is left out */
+    LANES = 256, /* of a workgroup of several lines */
+    LANES_MAX = 1024,
+    LINES_WIDE = 4, /* lines side by side that are read together */
+    BANKS = 32,     /* after so many numbers of workgroup memory one is left out */
     BYTES_MIN = 16 << 10,
     BYTES_BOTH = 40 << 10, /* of workgroup memory for both parts; above: one after the other */
     BYTES_MOST = 96 << 10,
