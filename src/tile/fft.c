@@ -578,12 +578,15 @@ static bool shape_pass(const fourier *s, pass *p) {
         while (in % p->wide || (out > 1 && out % p->wide)) p->wide /= 2;
         return p->n_step == 1;
     }
+    p->down_in = in >= LINES_WIDE;
+    /* several lanes a line, whose numbers they read side by side */
+    if (p->n_step == 1 && !p->down_in && p->length >= 8 && split(p->length, 2, p->radix))
+        p->n_step = 2;
     for (uint32_t i = 0; i < p->n_step; i++) {
         const uint32_t turns = p->radix[0] / p->radix[i], count = p->length / p->radix[i],
                        lanes = (count + turns - 1) / turns;
         if (lanes > p->lanes) p->lanes = lanes;
     }
-    p->down_in = in >= LINES_WIDE;
     p->down_out = p->n_step > 1 ? out >= LINES_WIDE : p->down_in;
     const uint32_t least = p->down_in || p->down_out ? LINES_WIDE : 1;
     const uint64_t all = (uint64_t)s->row_bound * in;
