@@ -44,7 +44,7 @@ typedef struct fourier {
     tile_kernel k;
     lowering *l;
     const graph_node *node;
-    const graph_tensor *x, *out;
+    const graph_tensor *x;
     ir_type real;
     uint32_t n, n_in, n_out, inner, bytes;
     bool real_in, real_out;
@@ -625,7 +625,6 @@ beryl_status tile_fourier(lowering *l, const graph_node *node, beryl_error *erro
     fourier s = {.l = l,
                  .node = node,
                  .x = x,
-                 .out = out,
                  .real = x->type == TYPE_F64 ? IR_F64 : IR_F32,
                  .bytes = x->type == TYPE_F64 ? 8 : 4,
                  .n_in = x->dim[axis].size,
