@@ -30,6 +30,7 @@ static const problem problems[] = {
     {"31", 31, 1, 3, {2, 31, 3}, false},
     {"36-of-rank-6", 36, 3, 6, {2, 1, 3, 36, 2, 2}, false},
     {"60-of-rank-4", 60, 1, 4, {0, 60, 2, 3}, false},
+    {"16", 16, 1, 2, {0, 16}, true},
     {"64-few", 64, 0, 1, {64}, true},
     {"64", 64, 1, 2, {0, 64}, false},
     {"67", 67, 1, 2, {0, 67}, false},
@@ -37,10 +38,14 @@ static const problem problems[] = {
     {"263", 263, 1, 2, {0, 263}, true},
     {"1024", 1024, 1, 2, {0, 1024}, true},
     {"1009-few", 1009, 0, 1, {1009}, false},
-    {"1200", 1200, 1, 2, {2, 1200}, false},
+    {"1200", 1200, 1, 2, {2, 1200}, true},
+    {"39-before-a-run's", 39, 0, 2, {39, 0}, true},
+    {"40-behind-a-run's", 40, 2, 3, {2, 0, 40}, false},
+    {"240-columns", 240, 1, 3, {2, 240, 6}, true},
     {"4096", 4096, 0, 2, {4096, 1}, false},
     {"4096-rows", 4096, 1, 2, {20, 4096}, false},
     {"5005", 5005, 0, 1, {5005}, false},
+    {"9216-columns", 9216, 0, 2, {9216, 2}, true},
     {"65536", 65536, 1, 2, {2, 65536}, false},
 };
 enum { PROBLEMS = sizeof problems / sizeof *problems };
@@ -218,8 +223,8 @@ static void build(typed_side *s, const void *user) {
 static void run_on(test *t, base_heap *heap, device *d, const what *w, size_t number) {
     static const char *const ways[] = {"forth", "back", "from real", "to real"};
     char name[64];
-    const bool wide = w->type == TYPE_F64, pads = w->way == TO_REAL || w->p->n > 256;
-    if (wide && (!device_caps_of(d)->f64 || pads)) return;
+    const bool wide = w->type == TYPE_F64;
+    if (wide && !device_caps_of(d)->f64) return;
     snprintf(name, sizeof name, "%s of %s", ways[w->way], base_type_name(w->type));
     typed_run(t, heap, d,
               &(typed_problem){.name = name,

@@ -159,10 +159,6 @@ static graph_value normed(graph *g, const graph_value *x) {
     return graph_batch_norm_training(g, x[0], x[1], x[2], 1e-3f, &mean, &variance);
 }
 
-static graph_value frequencies(graph *g, const graph_value *x) {
-    return graph_square(g, graph_rfft(g, x[0], 1, FFT_BACKWARD));
-}
-
 /* The row of each of x's, I32 [n]. */
 static graph_value row_of(graph *g, graph_value x) {
     for (uint32_t i = graph_tensor_at(g, x)->rank; i-- > 1;)
@@ -193,6 +189,9 @@ static graph_value attend_apart(graph *g, const graph_value *x) {
     static graph_value name(graph *g, const graph_value *x) { \
         return made;                                          \
     }
+MADE(frequencies, graph_square(g, graph_rfft(g, x[0], 1, FFT_BACKWARD)))
+MADE(of_frequencies, graph_square(g, graph_irfft(g, x[0], 1, 6, FFT_ORTHO)))
+MADE(turned_columns, graph_square(g, graph_fft(g, x[0], 0, true, FFT_FORWARD)))
 MADE(diagonal, graph_square(g, graph_diagonal(g, x[0], 0, 2)))
 MADE(split, graph_square(g, graph_narrow(g, x[0], 1, 1, 3, 2)))
 MADE(summed, graph_square(g, graph_reduce(g, OP_SUM, x[0], 5, 0)))
@@ -345,6 +344,8 @@ static const rule_case cases[] = {
     {"var", varied, "n32", DOUBLE, false},
     {"batch-norm", normed, "n23 2 2", DOUBLE, false},
     {"rfft", frequencies, "n6", DOUBLE, false},
+    {"irfft", of_frequencies, "n42", DOUBLE, false},
+    {"fft-of-columns", turned_columns, "5n2", DOUBLE, false},
     {"l2-norm", l2_norm, "n5", DOUBLE, false},
     {"logsumexp", logsumexp, "n5", DOUBLE, false},
     {"log-softmax", log_softmax, "n5", DOUBLE, false},

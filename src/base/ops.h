@@ -107,6 +107,9 @@
     X(SORT, sort, "reduction", 1, 1, (x), "n", 2, UU, (order, k), (0, 0),                           \
       OWN, 0, CLOSE_EQUAL,                                                                         \
       "the last axis rising (1: falling; 2: with NaN as -inf), its first k (0: all), and indices; ties keep order") \
+    X(FOURIER, fourier, "reduction", 1, 1, (x), "f", 1,                                            \
+      UUU, (axis, size, how), (1, 0, FOURIER_REAL_IN | FOURIER_REAL_OUT),                          \
+      INNER, 0, CLOSE_PRODUCT, "Fourier transform along an axis, whose primes are at most 13")     \
     X(WEIGHTED_SUM, weighted_sum, "reduction", 2, 2, (x, weights), "xx", 1, NONE, (), (0),         \
       USUAL, 0, CLOSE_SUMMED, "sum over axis 1 of x[n, u, d] times g[n, u]")                       \
     X(LINEAR, linear, "linear", 2, 2, (x, w), "xm", 1, NONE, (), (0),                              \
@@ -187,6 +190,19 @@ typedef enum base_random_kind {
     RANDOM_GUMBEL,
     RANDOM_TRUE
 } base_random_kind;
+
+/* What OP_FOURIER makes of x [.., n, .., 2], real and imaginary parts, as if zeros made the axis as
+ * long as its size (0: as x has it): the sums of elements times roots exp(-2 pi i j k / size). */
+enum {
+    FOURIER_BACK = 1,     /* by the conjugate roots */
+    FOURIER_HALF = 2,     /* the first size / 2 + 1 of them alone */
+    FOURIER_REAL_IN = 4,  /* x are real numbers [.., n, ..] */
+    FOURIER_REAL_OUT = 8, /* the sums' real parts alone */
+    FOURIER_OVER = 16,    /* divided by the size */
+    FOURIER_OVER_ROOT = 32,
+    FOURIER_PRIME_MAX = 13,
+    FOURIER_SIZE_MAX = 1 << 28
+};
 
 /* Of a uniform number; 0: there are none of the type. */
 uint32_t base_random_bits(base_type type);

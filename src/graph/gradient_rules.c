@@ -490,6 +490,22 @@ static void through_rope(gradient *s, const graph_node *node, graph_value d) {
     gradient_add(s, angles, graph_concat(g, 2, parts, 1));
 }
 
+/* Its sums along the other axis of its roots: back where it went forth, with x and its result in
+ * each other's place. */
+static void through_fourier(gradient *s, const graph_node *node, graph_value d) {
+    const graph_tensor x = *at(s, node->in[0]);
+    const uint32_t axis = node->attr.fourier.axis, from = x.dim[axis].size,
+                   n = node->attr.fourier.size ? node->attr.fourier.size : from,
+                   how = node->attr.fourier.how;
+    const bool half = from == n / 2 + 1;
+    d = graph_fourier(s->g, d, axis, n,
+                      (~how & FOURIER_BACK) | (how & (FOURIER_OVER | FOURIER_OVER_ROOT)) |
+                          (half ? FOURIER_HALF : 0) |
+                          (how & FOURIER_REAL_IN ? FOURIER_REAL_OUT : 0) |
+                          (how & FOURIER_REAL_OUT ? FOURIER_REAL_IN : 0));
+    gradient_add(s, node->in[0], half || from == n ? d : graph_narrow(s->g, d, axis, 0, from, 1));
+}
+
 /* ---- the table ------------------------------------------------------------------------------- */
 
 gradient_rule *gradient_rule_of(base_op op) {
@@ -522,6 +538,7 @@ gradient_rule *gradient_rule_of(base_op op) {
         [OP_TOPK] = through_order,
         [OP_ASSIGN] = through_assign,
         [OP_CONTRACT] = through_contract,
+        [OP_FOURIER] = BUILD_HAS_GRAPHS ? through_fourier : NULL,
         [OP_LINEAR] = through_linear,
         [OP_LINEAR_ID] = through_linear_id,
         [OP_WEIGHTED_SUM] = through_weighted_sum,

@@ -286,7 +286,10 @@ graph_value graph_max_pool(graph *g, graph_value x, uint32_t n_axis, const graph
 graph_value graph_avg_pool(graph *g, graph_value x, uint32_t n_axis, const graph_window *windows);
 /* Fourier transforms along a constant axis. fft: x [.., 2], real and imaginary parts; rfft: of real
  * x the first n / 2 + 1 frequencies [.., 2]; irfft: of these n real numbers. Their sums are divided
- * by n on the way back, forward, or by its root both ways. */
+ * by n on the way back, forward, or by its root both ways. graph_fourier_fits: OP_FOURIER does the
+ * size; graph_fourier_scale: what it multiplies by. */
+bool graph_fourier_fits(uint32_t n);
+double graph_fourier_scale(uint32_t n, uint32_t how);
 typedef enum graph_fft_norm { FFT_BACKWARD, FFT_FORWARD, FFT_ORTHO } graph_fft_norm;
 graph_value graph_fft(graph *g, graph_value x, uint32_t axis, bool inverse, graph_fft_norm norm);
 graph_value graph_rfft(graph *g, graph_value x, uint32_t axis, graph_fft_norm norm);

@@ -27,6 +27,7 @@ static const char *const layouts[OP_COUNT] = {
     [OP_ATTENTION] = "rdd",
     [OP_SET_ROWS] = ".n",
     [OP_SORT] = "d",
+    [OP_FOURIER] = "d",
     [OP_ATTENTION_SUMS] = "rrr..r",
     [OP_ATTENTION_BACK] = "rrrrd",
 };

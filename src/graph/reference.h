@@ -44,7 +44,8 @@ int64_t reference_within(base_type type, double x);               /* saturates; 
 reference_fn reference_pointwise, reference_reduce, reference_contract, reference_resize,
     reference_iota, reference_random, reference_sort, reference_arg_largest;
 beryl_status reference_doubles(reference_call *c); /* norms, softmax, scans of F64 */
-reference_fn reference_gather, reference_scatter, reference_one_hot, reference_nonzero;
+reference_fn reference_gather, reference_scatter, reference_one_hot, reference_nonzero,
+    reference_fourier;
 reference_fn reference_attention_sums, reference_attention_back;
 /* Runs what is written for F32 where inputs or results are F16 or BF16. */
 beryl_status reference_through_floats(reference_call *c, reference_fn *run);

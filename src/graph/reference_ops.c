@@ -614,6 +614,7 @@ reference_fn *const reference_table[OP_COUNT] = {
     [OP_CUMMIN] = ref_scan,
     [OP_TOPK] = ref_topk,
     [OP_SORT] = reference_sort,
+    [OP_FOURIER] = BUILD_HAS_GRAPHS ? reference_fourier : NULL,
     [OP_ARG_LARGEST] = reference_arg_largest,
     [OP_WEIGHTED_SUM] = ref_weighted_sum,
     [OP_CONTRACT] = reference_contract,

@@ -344,6 +344,26 @@ static bool attention_back(graph *g, const graph_call *c, graph_tensor *out) {
     return true;
 }
 
+static bool fourier(graph *g, const graph_call *c, graph_tensor *out) {
+    const uint32_t axis = c->attr.fourier.axis, how = c->attr.fourier.how, rank = out->rank,
+                   parts = !(how & FOURIER_REAL_IN);
+    if (!rank || axis + parts >= rank || out->dim[axis].extent || how >= 2 * FOURIER_OVER_ROOT ||
+        (parts && !graph_same_dim(out->dim[rank - 1], (graph_dim){2, 0})))
+        return wrong(g, c);
+    const uint32_t from = out->dim[axis].size,
+                   n = c->attr.fourier.size ? c->attr.fourier.size : from;
+    if (!from || from > n) return wrong(g, c);
+    if (!graph_fourier_fits(n) || (out->type != TYPE_F32 && out->type != TYPE_F64))
+        return graph_refuse(g, BERYL_UNSUPPORTED, "fourier of %u %s", n, base_type_name(out->type));
+    out->dim[axis].size = how & FOURIER_HALF ? n / 2 + 1 : n;
+    out->rank = (uint8_t)(rank - parts);
+    if (how & FOURIER_REAL_OUT) return true;
+    if (out->rank == GRAPH_RANK_MAX)
+        return graph_refuse(g, BERYL_UNSUPPORTED, "fourier of rank %u", out->rank);
+    out->dim[out->rank++] = (graph_dim){2, 0};
+    return true;
+}
+
 /* [n, m] -> I32 [n] */
 static bool choice(graph *g, const graph_call *c, graph_tensor *out) {
     const graph_tensor *s = c->in[c->n_in - 1];
@@ -406,6 +426,7 @@ graph_shape_rule *graph_shape_rule_of(base_op op) {
         [OP_SORT] = sort,
         [OP_WEIGHTED_SUM] = weighted_sum,
         [OP_CONTRACT] = contraction,
+        [OP_FOURIER] = BUILD_HAS_GRAPHS ? fourier : NULL,
         [OP_LINEAR] = linear,
         [OP_LINEAR_ID] = linear_id,
         [OP_ROPE] = rope,

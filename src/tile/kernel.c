@@ -565,6 +565,7 @@ lower_fn *tile_lowering(base_op op) {
         [OP_FUSED] = tile_fused,
         [OP_CONTRACT] = tile_contract,
         [OP_SORT] = OWN(tile_sort),
+        [OP_FOURIER] = OWN(tile_fourier),
         [OP_GATHER] = OWN(tile_gather),
         [OP_SCATTER] = OWN(tile_scatter),
         [OP_SCATTER_ADD] = OWN(tile_scatter),
