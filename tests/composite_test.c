@@ -198,6 +198,7 @@ typedef enum what_kind {
     SCAN,
     SCAN_OF_ONE,
     LONG_ROWS,
+    LONG_SCANS,
     RESIDUAL,
     LOG_SOFTMAX,
     LOG_OF_SUM,
@@ -224,6 +225,7 @@ static const struct problem {
     {"scans", SCAN, 0, true},
     {"scans-of-one", SCAN_OF_ONE, 0, false},
     {"long-rows", LONG_ROWS, 0, false},
+    {"long-scans", LONG_SCANS, 0, false},
     {"residual-bias-norm", RESIDUAL, 1, true},
     {"log-softmax", LOG_SOFTMAX, 1, false},
     {"logsumexp", LOG_OF_SUM, 1, false},
@@ -313,6 +315,12 @@ static void build(typed_side *s, const void *user) {
         add(s, graph_layer_norm(g, y, 0, 0, 1e-5f));
         add(s, graph_softmax(g, y));
         add(s, graph_cumsum(g, y, 1));
+        break;
+    }
+    case LONG_SCANS: { /* in chunks, of vectors and of elements */
+        const graph_dim rows[] = {{2, 0}, {16388, 0}}, odd[] = {{2, 0}, {16387, 0}};
+        add(s, graph_cumsum(g, typed_input(s, w->type, 2, rows), 1));
+        add(s, graph_scan(g, typed_input(s, w->type, 2, odd), 1, OP_CUMMAX, false, false));
         break;
     }
     case LOG_SOFTMAX: add(s, graph_log_softmax(g, x, 2)); break;

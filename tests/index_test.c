@@ -210,6 +210,8 @@ static const problem problems[] = {
     {"rows", SELECT, 0, 2, {53, 64}, 1, {0}, SMALL},
     {"rows-of-a-run", SELECT, 0, 2, {0, 6}, 2, {3, 5}, SMALL},
     {"columns", SELECT, 2, 3, {0, 4, 31}, 2, {3, 17}, SMALL},
+    {"near", GATHER, 1, 2, {257, 260}, 2, {257, 270}, SMALL},
+    {"strips", GATHER, 0, 2, {16400, 128}, 2, {513, 128}, LARGE},
     {"several-a-lane", GATHER, 1, 2, {131, 500}, 2, {131, 503}, SMALL},
     {"several-vectors-a-lane", SELECT, 0, 2, {9, 1028}, 1, {259}, SMALL},
     {"many", SELECT, 1, 2, {7, 2200}, 1, {620000}, LARGE},

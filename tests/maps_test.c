@@ -25,7 +25,9 @@ typedef enum map {
     RESHAPED,
     RESIZED, /* by how: `how` */
     RESIZED_PADDED,
-    PLACES
+    PLACES,
+    TURNED,
+    NONE
 } map;
 
 typedef struct problem {
@@ -67,6 +69,8 @@ static const problem problems[] = {
     {"resized-and-padded", RESIZED_PADDED, {0, 9, 5}, 0, 1, false, BERYL_RESIZE_LINEAR, 2, 8},
     {"places", PLACES, {0, 9, 5}, 0, 1, true, 0, 2, 0},
     {"places-of-rows", PLACES, {3, 0, 8}, 0, 1, false, 0, 1, 0},
+    {"none-of-many", NONE, {2, 513, 1040}, 2, 1, false, 0, 0, 0},
+    {"turned-in-squares", TURNED, {2, 132, 260}, 0, 1, false, 0, 0, 0},
     {"concat-of-results", CONCAT, {0, 5, 6}, 2, 2, true, 0, 0, 0}, /* a view of a result */
 };
 enum { PROBLEMS = sizeof problems / sizeof *problems };
@@ -130,6 +134,12 @@ static void build(typed_side *s, const void *user) {
         y = graph_pad(g, y, 1, 1, 0, 2);
         break;
     case PLACES: y = graph_add(g, graph_iota(g, y, w->p->axis), graph_iota(g, y, 0)); break;
+    case NONE: break;
+    case TURNED:
+        y = graph_permute(g, y, 3, (uint32_t[]){0, 2, 1});
+        more[0] = typed_input(s, w->type, 1, &graph_tensor_at(g, y)->dim[2]);
+        y = w->type == TYPE_BOOL ? graph_bit_or(g, y, more[0]) : graph_min(g, y, more[0]);
+        break;
     }
     typed_output(s, y);
 }

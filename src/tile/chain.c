@@ -6,6 +6,7 @@
 #include "base/build.h"
 #include "base/error.h"
 #include "tile/fused.h"
+#include "tile/pointwise.h"
 #include "tile/product.h"
 #include "tile/reduce.h"
 #include "tile/rows.h"
@@ -20,7 +21,8 @@ enum {
     SINGLES = 4,           /* elements that a lane does where vectors are none */
     SEVERAL_MAX = 16,      /* vectors that a lane does at most */
     MANY = 1 << 20,        /* elements of a tensor, for which that pays */
-    SERIAL_VECTORS = 256   /* that a workgroup does where it is one lane */
+    VECTOR_BYTES = 16,
+    SERIAL_VECTORS = 256 /* that a workgroup does where it is one lane */
 };
 
 /* A row that is no whole number of vectors: what is left of it goes to one more lane. */
@@ -90,15 +92,70 @@ static bool is_turned(const tree_walk *c) {
     return turned;
 }
 
+enum { SIDE = 4 }; /* of the square that a lane does */
+
+/* Whether squares are read and written as vectors. Those inputs that are `across` are read along
+ * the axis before the last one, and turned in registers. */
+static bool turns_vectors(tree_walk *c, bool across[LOWER_WALK_TENSORS]) {
+    const uint32_t last = c->w.n - 1;
+    bool fits = c->w.size[last - 1].factor % SIDE == 0;
+    for (uint32_t i = 0; i < c->t.n_tensor; i++) {
+        const uint32_t *stride = c->w.stride[i];
+        across[i] = i >= c->t.n_out && c->t.tensors[i] && !c->t.is_moved[i] &&
+                    stride[last - 1] == 1 && stride[last] > 1;
+        fits = fits && base_type_block_bytes(c->t.seen[i].type) <= 4;
+        if (!across[i]) continue;
+        c->step[i] = 0;
+        fits = fits && c->t.seen[i].offset % SIDE == 0;
+        for (uint32_t k = 0; k < c->w.n; k++)
+            fits = fits && (k + 1 == last || stride[k] % SIDE == 0);
+    }
+    fits = fits && tree_widest(c, SIDE, c->w.size[last].factor, true, last) == SIDE;
+    for (uint32_t i = 0; i < c->t.n_tensor && !fits; i++) {
+        if (across[i]) c->step[i] = c->w.stride[i][last];
+        across[i] = false;
+    }
+    return fits;
+}
+
+/* What is read across, of a square's spots from the first one's place on. */
+static void read_across(tree_walk *c, tree_spot s[SIDE], ir_id first, const bool *across) {
+    ir_builder *b = c->k->b;
+    tree_place(c, first, SIDE, false, s[0].at);
+    for (uint32_t v = 0; v < c->t.n_value; v++) {
+        const tree_value *x = &c->t.values[v];
+        const uint32_t t = x->in[0];
+        ir_id line[SIDE], turned[SIDE];
+        if (x->kind != TREE_INPUT || x->inside || !across[t]) continue;
+        for (uint32_t i = 0; i < SIDE; i++)
+            line[i] = ir_load(b, c->memory[t],
+                              tile_add(c->k, s[0].at[t], i * c->w.stride[t][c->w.n - 1]), SIDE);
+        for (uint32_t k = 0; k < SIDE; k++) {
+            for (uint32_t i = 0; i < SIDE; i++) turned[i] = ir_extract(b, line[i], k);
+            s[k].made[v] = tile_number(b, c->t.seen[t].type, ir_compose(b, turned, SIDE));
+        }
+    }
+}
+
 /* A workgroup does a tile of the last two axes, of which each of eight times 32 lanes has a part:
- * what they write fills pieces of 32 bytes, and what they read is soon read whole. */
+ * what they write fills pieces of 32 bytes, and what they read is soon read whole. A lane does a
+ * square: as vectors, or element by element, with columns apart from one another. */
 static beryl_status turned(tree_walk *c, const char *name, beryl_error *error) {
-    enum { PIECE = 32, SIDE = 4, ACROSS = 2, DOWN = LANES / 32 / ACROSS };
+    enum { PIECE = 32, WARP = 32 };
     tile_kernel *k = c->k;
     lowering *l = k->l;
+    bool across[LOWER_WALK_TENSORS];
+    const bool vectors = turns_vectors(c, across);
     const uint32_t last = c->w.n - 1, bytes = base_type_block_bytes(c->t.seen[0].type),
-                   beside = bytes < 2 ? 16 : PIECE / bytes, below = 32 / beside,
-                   columns = ACROSS * SIDE * beside, rows = DOWN * SIDE * below;
+                   wide = vectors ? SIDE : 1, n_spot = SIDE * SIDE / wide,
+                   beside = bytes * wide < 2       ? 16
+                            : bytes * wide < PIECE ? PIECE / (bytes * wide)
+                                                   : 1,
+                   below = WARP / beside;
+    const uint32_t abreast = vectors ? 16 / beside : 2, /* parts */
+        rows = LANES / WARP / abreast * SIDE * below,
+                   columns = abreast * SIDE / wide * beside; /* vectors */
+    c->w.size[last].factor /= wide;
     const uint32_t n_column = (uint32_t)c->w.size[last].factor,
                    n_row = (uint32_t)c->w.size[last - 1].factor,
                    tiles = (n_column + columns - 1) / columns, tiers = (n_row + rows - 1) / rows;
@@ -109,31 +166,34 @@ static beryl_status turned(tree_walk *c, const char *name, beryl_error *error) {
     tree_declare(c);
     ir_id total = ir_u32(b, 1), group = tile_group(k), local = ir_local(b, 0);
     for (uint32_t i = 0; i < outer.n; i++) total = ir_mul(b, total, c->size[i]);
-    const ir_id lane = tile_rem(k, local, 32), part = tile_div(k, local, 32),
+    const ir_id lane = tile_rem(k, local, WARP), part = tile_div(k, local, WARP),
                 tier = tile_div(k, group, tiles), product = tile_div(k, tier, tiers);
-    const ir_id column = ir_add(b, tile_mul(k, tile_rem(k, group, tiles), columns),
-                                ir_add(b, tile_mul(k, tile_rem(k, part, ACROSS), SIDE * beside),
-                                       tile_rem(k, lane, beside))),
+    const ir_id column =
+                    ir_add(b, tile_mul(k, tile_rem(k, group, tiles), columns),
+                           ir_add(b, tile_mul(k, tile_rem(k, part, abreast), SIDE / wide * beside),
+                                  tile_rem(k, lane, beside))),
                 row = ir_add(b, tile_mul(k, tile_rem(k, tier, tiers), rows),
                              tile_mul(k,
-                                      ir_add(b, tile_mul(k, tile_div(k, part, ACROSS), below),
+                                      ir_add(b, tile_mul(k, tile_div(k, part, abreast), below),
                                              tile_div(k, lane, beside)),
                                       SIDE));
     const ir_id one = ir_u32(b, 1),
                 start = tile_mul(k, ir_min(b, product, ir_sub(b, total, one)), n_row);
     tree_spot s[SIDE * SIDE];
-    ir_id inside[SIDE * SIDE];
-    for (uint32_t i = 0; i < SIDE * SIDE; i++) {
+    ir_id inside[SIDE * SIDE], index[SIDE * SIDE];
+    for (uint32_t i = 0; i < n_spot; i++) {
         const ir_id x = tile_add(k, column, i / SIDE * beside), y = tile_add(k, row, i % SIDE);
-        tree_spot_begin(&s[i], 1);
+        tree_spot_begin(&s[i], wide);
         inside[i] =
             ir_and(b, ir_lt(b, product, total),
                    ir_and(b, ir_lt(b, x, ir_u32(b, n_column)), ir_lt(b, y, ir_u32(b, n_row))));
-        const ir_id at = ir_add(b, start, ir_min(b, y, ir_u32(b, n_row - 1)));
-        read_inputs(c, &s[i],
-                    ir_add(b, tile_mul(k, at, n_column), ir_min(b, x, ir_u32(b, n_column - 1))), 1);
+        const ir_id limit = ir_u32(b, n_row - (vectors ? SIDE - i : 1)),
+                    at = ir_add(b, start, ir_min(b, y, limit));
+        index[i] = ir_add(b, tile_mul(k, at, n_column), ir_min(b, x, ir_u32(b, n_column - 1)));
     }
-    for (uint32_t i = 0; i < SIDE * SIDE; i++) {
+    if (vectors) read_across(c, s, index[0], across);
+    for (uint32_t i = 0; i < n_spot; i++) read_inputs(c, &s[i], index[i], wide);
+    for (uint32_t i = 0; i < n_spot; i++) {
         ir_if(b, inside[i]);
         tree_store(c, &s[i], 0);
         ir_end(b);
@@ -150,6 +210,16 @@ typedef struct element_form {
     uint32_t per;               /* of the walk's count a workgroup does */
 } element_form;
 
+/* Elements of a vector at most: of narrow types as many bytes as of others, where they are many. */
+static uint32_t vector_most(const tree_walk *c, bool serial) {
+    uint32_t bytes = BUILD_IS_SMALL || graph_element_bound(c->t.shape) < MANY ? 4 : 1;
+    if (serial) return TILE_RUN;
+    for (uint32_t i = 0; i < c->t.n_tensor; i++)
+        if (c->step[i] && base_type_block_bytes(c->t.seen[i].type) > bytes)
+            bytes = base_type_block_bytes(c->t.seen[i].type);
+    return bytes < 4 ? VECTOR_BYTES / bytes : 4;
+}
+
 /* Sets the walk of c, whose tree is read. chooses: numbers are asked for (tile_choose). */
 static element_form form_of(lowering *l, tree_walk *c, bool chooses) {
     const graph_tensor *tensors[LOWER_WALK_TENSORS];
@@ -160,7 +230,7 @@ static element_form form_of(lowering *l, tree_walk *c, bool chooses) {
     const uint32_t inner = c->w.n - 1;
     for (uint32_t i = 0; i < c->t.n_tensor; i++) c->step[i] = c->w.stride[i][inner];
     const uint64_t row = c->w.size[inner].factor;
-    const uint32_t most = f.serial ? TILE_RUN : 4;
+    const uint32_t most = vector_most(c, f.serial);
     f.ragged = c->w.n == 1 && row % most && tree_widest(c, most, row, false, 0) > 1;
     f.wide = tree_widest(c, most, row, !f.ragged, inner);
     const bool apart =

@@ -5,6 +5,7 @@
  * then lies side by side: the last of it is kept, or its sum is made by stretches of the list,
  * then by stretches of what is left of them. No two lanes write to one place, and sums have one
  * order. Axes along which all indices are the same are not sorted: they are rows of a pair. */
+#include "base/build.h"
 #include "base/error.h"
 #include "tile/order.h"
 #include "tile/walk.h"
@@ -87,20 +88,110 @@ static void hold(tile_kernel *k, const moving *m, ir_memory x, const moved *o, i
     ir_end(b);
 }
 
+/* Where indices pick among rows, those of neighbours lie far apart: of wide tables a strip of
+ * columns after another is done, which stays in a cache. */
+static void walk_strips(const moving *m, lower_walk *w, base_type type) {
+    enum { STRIP = 256, STRIP_MIN = 16, STRIP_BYTES = 8 << 20 };
+    const uint32_t last = w->n - 1;
+    const uint64_t bytes = (uint64_t)m->size.size * base_type_block_bytes(type);
+    uint32_t strip = STRIP;
+    while (strip > STRIP_MIN && bytes * strip > STRIP_BYTES) strip /= 2;
+    if (BUILD_IS_SMALL || !last || w->n == GRAPH_RANK_MAX || w->size[last].extent ||
+        w->size[last].factor % strip || bytes * w->size[last].factor <= STRIP_BYTES)
+        return;
+    for (uint32_t t = 0; t < MOVED; t++)
+        if (w->stride[t][last] != 1) return;
+    memmove(w->size + 1, w->size, w->n * sizeof *w->size);
+    w->size[0] = (lower_count){w->size[w->n].factor / strip, 0};
+    w->size[w->n].factor = strip;
+    for (uint32_t t = 0; t < MOVED; t++) {
+        memmove(w->stride[t] + 1, w->stride[t], w->n * sizeof *w->stride[t]);
+        w->stride[t][0] = strip;
+    }
+    w->n++;
+}
+
+enum { MANY_LANES = 256, ITEMS = 4, MANY = 1 << 16, MANY_ROWS = 256 };
+
+/* Along rows that workgroup memory has room for, and with an index for at least as many elements as
+ * a row has: they are read as they lie. */
+static bool are_near(const lowering *l, const moving *m, const lower_walk *w,
+                     const graph_tensor *out) {
+    const uint32_t last = w->n - 1, n = m->size.size;
+    const uint64_t room = l->caps->workgroup_bytes ? l->caps->workgroup_bytes : 16 << 10,
+                   length = w->size[last].factor;
+    return !BUILD_IS_SMALL && last && m->step == 1 && !m->size.extent && !w->size[last].extent &&
+           w->stride[OUT][last] == 1 && w->stride[IDS][last] == 1 && !w->stride[FROM][last] &&
+           base_type_block_bytes(out->type) == 4 && n >= MANY_LANES && length >= n &&
+           graph_element_bound(out) / length >= MANY_ROWS && n * 4ull <= room / 2;
+}
+
+/* A workgroup a row, whose elements it keeps. */
+static beryl_status move_near(lowering *l, const graph_node *node, const moving *m,
+                              const lower_walk *w, beryl_error *error) {
+    const ir_type type = tile_element(graph_tensor_at(l->g, node->out[0])->type);
+    const uint32_t n = m->size.size, length = (uint32_t)w->size[w->n - 1].factor;
+    lower_walk outer = *w;
+    outer.n--;
+    tile_kernel k;
+    tile_begin(&k, l, node, m->name, MANY_LANES);
+    ir_builder *b = k.b;
+    const ir_memory to = tile_write(&k, "out", node->out[0]), ids = tile_read(&k, "ids", m->ids),
+                    x = tile_read(&k, "x", m->x), row = ir_workgroup(b, type, n);
+    const ir_id start[MOVED] = {ir_u32(b, 0), tile_u32(&k, "ids_offset", m->index.offset),
+                                tile_u32(&k, "x_offset", m->from.offset)};
+    ir_id size[GRAPH_RANK_MAX];
+    for (uint32_t i = 0; i < outer.n; i++) size[i] = tile_count(&k, sizes_of_run[i], w->size[i]);
+    const uint32_t turn = MANY_LANES * ITEMS;
+    const ir_id local = ir_local(b, 0), zero = ir_u32(b, 0);
+    const moved at = moved_at(&k, &outer, start, size, tile_group(&k), true);
+    ir_id own[ITEMS], value[ITEMS], within[ITEMS];
+    ir_id first = ir_loop(b, local, ir_u32(b, n), ir_u32(b, turn));
+    for (uint32_t i = 0; i < ITEMS; i++) {
+        own[i] = tile_add(&k, first, i * MANY_LANES);
+        const ir_id known = n % turn ? ir_min(b, own[i], ir_u32(b, n - 1)) : own[i];
+        value[i] = ir_load(b, x, ir_add(b, at.at[FROM], known), 1);
+    }
+    for (uint32_t i = 0; i < ITEMS; i++) {
+        if (n % turn) ir_if(b, ir_lt(b, own[i], ir_u32(b, n)));
+        ir_store(b, row, own[i], value[i]);
+        if (n % turn) ir_end(b);
+    }
+    ir_end(b);
+    ir_barrier(b);
+    ir_if(b, at.inside);
+    first = ir_loop(b, local, ir_u32(b, length), ir_u32(b, turn));
+    for (uint32_t i = 0; i < ITEMS; i++) {
+        own[i] = tile_add(&k, first, i * MANY_LANES);
+        const ir_id known = length % turn ? ir_min(b, own[i], ir_u32(b, length - 1)) : own[i];
+        value[i] = index_at(&k, ids, ir_add(b, at.at[IDS], known), ir_u32(b, n), &within[i]);
+    }
+    for (uint32_t i = 0; i < ITEMS; i++) {
+        const ir_id found = ir_load(b, row, ir_select(b, within[i], value[i], zero), 1);
+        if (length % turn) ir_if(b, ir_lt(b, own[i], ir_u32(b, length)));
+        ir_store(b, to, ir_add(b, at.at[OUT], own[i]),
+                 ir_select(b, within[i], found, ir_number(b, type, 1, 0)));
+        if (length % turn) ir_end(b);
+    }
+    ir_end(b), ir_end(b);
+    return tile_end(&k, lower_walk_count(l, &outer), 1, error);
+}
+
 /* A lane moves several where there are many, and asks for all of their indices first. */
 static beryl_status move(lowering *l, const graph_node *node, const moving *m, beryl_error *error) {
-    enum { MANY_LANES = 256, ITEMS = 4, MANY = 1 << 16 };
     static const char *const offsets[MOVED] = {"", "ids_offset", "x_offset"};
     const graph_tensor *out = graph_tensor_at(l->g, node->out[0]);
     const graph_tensor *t[MOVED] = {out, &m->index, &m->from};
     lower_walk w = lower_walk_of(t, MOVED, 0);
     lower_walk_pad(&w, 1);
     const uint32_t wide = makes_fours(m, &w, out) ? 4 : 1;
-    w.size[w.n - 1].factor /= wide;
-    for (uint32_t i = 0; i < MOVED; i++) w.stride[i][w.n - 1] *= wide;
     const bool many = m->ids && m->x && !tile_serial(l) &&
                       graph_element_bound(out) / wide >= MANY &&
                       l->caps->workgroup_invocations >= MANY_LANES;
+    if (many && are_near(l, m, &w, out)) return move_near(l, node, m, &w, error);
+    if (many) walk_strips(m, &w, out->type);
+    w.size[w.n - 1].factor /= wide;
+    for (uint32_t i = 0; i < MOVED; i++) w.stride[i][w.n - 1] *= wide;
     const uint32_t lanes = many ? MANY_LANES : ORDER_LANES, n_item = many ? ITEMS : 1;
     const lower_count count = lower_walk_count(l, &w);
     const ir_type type = tile_element(out->type);

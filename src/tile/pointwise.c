@@ -153,6 +153,12 @@ ir_type tile_number_type(base_type type) {
     return type == TYPE_BOOL ? IR_BOOL : element == IR_F16 || element == IR_BF16 ? IR_F32 : element;
 }
 
+ir_id tile_number(ir_builder *b, base_type type, ir_id x) {
+    const ir_instruction *i = ir_at(b, x);
+    if (type == TYPE_BOOL) return ir_ne(b, x, ir_number(b, IR_U8, i ? i->width : 1, 0));
+    return ir_cast(b, tile_number_type(type), x);
+}
+
 /* Which whole numbers a type has, of those that a double holds. */
 static void range_of(ir_type type, double *low, double *high) {
     const int bits = (type == IR_I8 || type == IR_U8)     ? 8

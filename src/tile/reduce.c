@@ -17,8 +17,9 @@ enum {
     LANES = 256,
     ACROSS = 32,       /* lanes of a workgroup that lie beside each other in a walk across rows */
     AHEAD = 4,         /* vectors that a lane reads at once */
+    SPAN_MIN = 8,      /* lanes of a subgroup that joins */
     UNITS = 128,       /* of a device that does not say */
-    GROUPS_A_UNIT = 8, /* workgroups that keep it busy */
+    GROUPS_A_UNIT = 4, /* workgroups that keep it busy */
     PART_MIN = 2048,   /* elements of a part of a row, */
     PART_DEEP = 64,    /* of a walk across rows */
     PARTS_MAX = 1024,
@@ -33,6 +34,7 @@ typedef struct form {
     uint32_t rows;         /* beside each other in a workgroup */
     bool across;           /* a vector has an element of each of `wide` rows */
     uint32_t n_part, part; /* of a row, and its elements */
+    uint32_t span;         /* lanes of a subgroup, which join what they have; 0: alone */
 } form;
 
 typedef struct reduce {
@@ -87,6 +89,27 @@ static ir_id join_vector(const reduce *r, ir_id x, uint32_t width) {
         const ir_id first = ir_swizzle(r->walk.k->b, x, width, low);
         x = join(r, first, ir_swizzle(r->walk.k->b, x, width, high));
     }
+    return x;
+}
+
+/* x of all lanes of row `place` of the workgroup, in all of them: by shuffles, then of what
+ * subgroups have. */
+static ir_id join_subgroups(const reduce *r, ir_id x, ir_id local, ir_id place) {
+    tile_kernel *k = r->walk.k;
+    ir_builder *b = k->b;
+    const form *f = &r->f;
+    const uint32_t n = f->lanes / f->span;
+    for (uint32_t step = 1; step < f->span && step < f->lanes; step *= 2)
+        x = join(r, x, ir_subgroup_shuffle_xor(b, x, step));
+    if (n < 2) return x;
+    const ir_memory at = ir_workgroup(b, r->type, n * f->rows);
+    const ir_id first = tile_mul(k, place, n);
+    ir_if(b, ir_eq(b, ir_subgroup_lane(b), ir_u32(b, 0)));
+    ir_store(b, at, tile_div(k, local, f->span), x);
+    ir_end(b);
+    ir_barrier(b);
+    x = ir_load(b, at, first, 1);
+    for (uint32_t i = 1; i < n; i++) x = join(r, x, ir_load(b, at, tile_add(k, first, i), 1));
     return x;
 }
 
@@ -155,13 +178,17 @@ static uint32_t groups_wanted(const device_caps *caps, bool serial) {
 
 /* Parts of rows of length d, where there are `groups` workgroups without them. */
 static void cut(form *f, const lowering *l, uint32_t d, uint64_t groups, uint32_t least) {
-    const uint32_t wanted = groups_wanted(l->caps, tile_serial(l));
-    uint32_t n = groups ? (uint32_t)((wanted + groups - 1) / groups) : 1;
+    const bool serial = tile_serial(l);
+    const uint32_t wanted = groups_wanted(l->caps, serial);
+    uint32_t n = groups ? (uint32_t)((wanted + (serial ? groups - 1 : groups / 2)) / groups) : 1;
     if (l->caps->loop_max && n < d / (l->caps->loop_max / 2)) n = d / (l->caps->loop_max / 2) + 1;
     if (n > d / least) n = d / least;
     if (n > PARTS_MAX) n = PARTS_MAX;
     f->n_part = n < 2 ? 1 : n;
-    const uint32_t step = f->across ? 1 : f->lanes * f->wide;
+    const uint32_t turn = f->lanes * (f->across ? 1 : f->wide), all = turn * AHEAD,
+                   step = d / f->n_part >= 2 * all ? all
+                          : f->across              ? 1
+                                                   : turn;
     f->part = ((d + f->n_part - 1) / f->n_part + step - 1) / step * step;
     if (f->n_part == 1) f->part = d;
     f->n_part = (d + f->part - 1) / f->part;
@@ -182,7 +209,8 @@ static bool overlaps(const tree_walk *c, uint32_t wide) {
     return fits;
 }
 
-static form form_of(const lowering *l, tree_walk *c) {
+/* type: of sums */
+static form form_of(const lowering *l, tree_walk *c, ir_type type) {
     const device_caps *caps = l->caps;
     const bool serial = tile_serial(l), host = device_is_compiled(caps);
     const uint32_t d = tree_row_length(&c->t), last = c->w.n - 1, most = host ? TILE_RUN : 4,
@@ -213,6 +241,10 @@ static form form_of(const lowering *l, tree_walk *c) {
     f.rows = workgroup / f.lanes;
     while (f.rows > 1 && n / f.rows < groups_wanted(caps, serial)) f.rows /= 2;
     if (f.rows == 1) cut(&f, l, d, n, PART_MIN);
+    const uint32_t size = caps->subgroups ? caps->subgroup_size : 0;
+    if (!BUILD_IS_SMALL && f.lanes > 1 && size >= SPAN_MIN && f.lanes * f.rows % size == 0 &&
+        ir_type_bytes(type) == 4)
+        f.span = size;
     return f;
 }
 
@@ -270,6 +302,9 @@ static void sum_up(reduce *r, ir_id from, ir_id end, uint32_t step, ir_id all[RE
         *sum = ir_register(b, r->type, f->wide);
         ir_store(b, *sum, zero, neutral(r, f->wide));
     }
+    /* each turn has all of its vectors */
+    const bool whole = !BUILD_IS_SMALL && !known && !tree_row_varies(&r->walk.t) &&
+                       f->part % (step * AHEAD) == 0 && tree_row_length(&r->walk.t) % f->part == 0;
     for (uint32_t begin = 0; begin < (known ? known : 1); begin += AHEAD) {
         const uint32_t ahead = known && known - begin < AHEAD ? known - begin : AHEAD;
         const ir_id i = known ? ir_u32(b, begin) : ir_loop(b, from, end, ir_u32(b, step * AHEAD));
@@ -277,9 +312,10 @@ static void sum_up(reduce *r, ir_id from, ir_id end, uint32_t step, ir_id all[RE
         ir_id inside[AHEAD];
         for (uint32_t a = 0; a < ahead; a++) { /* all reads before anything else */
             const ir_id at = tile_add(r->walk.k, i, a * step);
-            inside[a] = known ? IR_NO_ID : ir_lt(b, at, end);
+            inside[a] = known || whole ? IR_NO_ID : ir_lt(b, at, end);
             tree_spot_at(&r->walk, &s[a], f->wide,
-                         a && !known ? ir_min(b, at, ir_sub(b, end, ir_u32(b, each))) : at);
+                         a && !known && !whole ? ir_min(b, at, ir_sub(b, end, ir_u32(b, each)))
+                                               : at);
             for (uint32_t v = 0; v < r->walk.t.n_value; v++)
                 if (r->walk.t.values[v].kind == TREE_INPUT && !r->walk.t.values[v].inside)
                     tree_value_at(&r->walk, &s[a], v);
@@ -287,7 +323,7 @@ static void sum_up(reduce *r, ir_id from, ir_id end, uint32_t step, ir_id all[RE
         for (uint32_t a = 0; a < ahead; a++)
             for (uint32_t k = 0; k < n; k++) {
                 ir_id x = value_of(r, &s[a], k);
-                if (a && !known)
+                if (a && !known && !whole)
                     x = ir_select(b, ir_splat(b, inside[a], f->wide), x, neutral(r, f->wide));
                 ir_store(b, sums[k][a], zero, join(r, ir_load(b, sums[k][a], zero, f->wide), x));
             }
@@ -325,6 +361,7 @@ static beryl_status whole_rows(lowering *l, const graph_node *node, reduce *r, c
     tile_begin(&k, l, node, name, lanes);
     c->k = &k;
     ir_builder *b = k.b;
+    if (f->span) ir_subgroup(b, f->span);
     tree_declare(c);
     ir_memory parts = {0};
     if (f->n_part > 1)
@@ -349,7 +386,9 @@ static beryl_status whole_rows(lowering *l, const graph_node *node, reduce *r, c
     for (uint32_t i = 0; i < results(r); i++) {
         if (!f->across) x[i] = join_vector(r, x[i], f->wide);
         if (f->across) x[i] = join_lanes(r, x[i], f->wide, local, lanes, f->rows);
-        else if (f->lanes > 1) {
+        else if (!BUILD_IS_SMALL && f->span) {
+            x[i] = join_subgroups(r, x[i], local, place);
+        } else if (f->lanes > 1) {
             /* deep is the number among the row's lanes: rows have memory beside each other */
             const ir_id turned = ir_add(b, tile_mul(&k, deep, f->rows), place);
             x[i] = join_lanes(r, x[i], 1, turned, lanes, f->rows);
@@ -424,7 +463,7 @@ beryl_status tile_tree_reduce(lowering *l, const graph_node *node, const tree *t
     if (r->op == OP_ARG_LARGEST) r->type = IR_U64;
     tree_walk *c = &r->walk;
     tree_walk_rows(c);
-    r->f = form_of(l, c);
+    r->f = form_of(l, c, r->type);
     if (r->f.across) c->w.size[c->w.n - 1].factor /= r->f.wide;
     const beryl_status status = whole_rows(l, node, r, name, error);
     return status == BERYL_OK && r->f.n_part > 1 ? join_parts(l, node, r, error) : status;

@@ -680,10 +680,8 @@ static ir_id loaded(tree_walk *c, const tree_spot *s, uint32_t t) {
     ir_builder *b = c->k->b;
     const uint32_t ahead = c->t.ahead[t];
     const ir_id at = ahead ? ir_add(b, s->at[t], tile_mul(c->k, s->turn, ahead)) : s->at[t];
-    const ir_type type = tile_number_type(c->t.seen[t].type);
-    ir_id x = tree_load(c, t, at, c->step[t] ? s->wide : 1);
-    if (type == IR_BOOL) x = ir_ne(b, x, ir_number(b, IR_U8, c->step[t] ? s->wide : 1, 0));
-    else x = ir_cast(b, type, x);
+    const ir_id x =
+        tile_number(b, c->t.seen[t].type, tree_load(c, t, at, c->step[t] ? s->wide : 1));
     return ir_splat(b, x, s->wide);
 }
 
