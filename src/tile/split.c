@@ -3,10 +3,13 @@
 
 enum {
     THIN = 32,        /* rows or columns of a thin product at most, */
-    TILE = 1024,      /* and results of one of its tiles */
-    GROUPS_EACH = 16, /* of a compute unit: they have little in flight */
-    TERMS = 128,      /* of a part at least, */
-    TERMS_UNIT = 64,  /* and in multiples of */
+    TILE = 1024,      /* results of one of its tiles, */
+    GROUPS_EACH = 16, /* and groups of a compute unit: they have little in flight */
+    TERMS = 128,      /* of a part at least */
+    SIDE = 128,       /* the same of others: rows, and columns, of a tile */
+    GROUPS_EACH_WIDE = 2,
+    TERMS_WIDE = 512,
+    TERMS_UNIT = 64, /* parts are multiples of */
     BYTES_MAX = 64 << 20,
     UNITS_UNKNOWN = 64
 };
@@ -14,11 +17,14 @@ enum {
 tile_split tile_split_of(const lowering *l, uint64_t rows, uint64_t columns, lower_count terms,
                          uint64_t bound) {
     tile_split s = {.n = 1, .each = (uint32_t)bound, .terms = terms};
-    if (tile_serial(l) || device_is_compiled(l->caps) || (rows > THIN && columns > THIN)) return s;
-    const uint64_t tiles = (rows * columns + TILE - 1) / TILE,
+    if (tile_serial(l) || device_is_compiled(l->caps) || !rows || !columns) return s;
+    const bool thin = rows <= THIN || columns <= THIN;
+    const uint64_t tiles = thin ? (rows * columns + TILE - 1) / TILE
+                                : ((rows + SIDE - 1) / SIDE) * ((columns + SIDE - 1) / SIDE),
                    units = l->caps->compute_units ? l->caps->compute_units : UNITS_UNKNOWN,
-                   wanted = tiles ? GROUPS_EACH * units / tiles : 1, most = bound / TERMS,
-                   n = wanted < most ? wanted : most, part = rows * columns * 4;
+                   wanted = (thin ? GROUPS_EACH : GROUPS_EACH_WIDE) * units / tiles,
+                   most = bound / (thin ? TERMS : TERMS_WIDE), n = wanted < most ? wanted : most,
+                   part = rows * columns * 4;
     if (n < 2 || n * part > BYTES_MAX) return s;
     const uint64_t each = ((bound + n - 1) / n + TERMS_UNIT - 1) / TERMS_UNIT * TERMS_UNIT;
     s.n = (uint32_t)((bound + each - 1) / each);

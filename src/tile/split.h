@@ -1,6 +1,6 @@
-/* split.h - long sums of thin products, in parts.
+/* split.h - long sums of products with few results, in parts.
  *
- * A product with few rows or columns has too few tiles to keep a GPU busy, while its sums are long:
+ * A product with few results has too few tiles to keep a GPU busy, while its sums are long:
  * groups share each sum, and a dispatch after them adds what they have. For tile/ alone. */
 #ifndef TILE_SPLIT_H
 #define TILE_SPLIT_H
