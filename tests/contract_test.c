@@ -415,21 +415,25 @@ static void run_form(test *t, const test_form *form, size_t number) {
         CHECK_INT(t, heap.bytes, 0);
 }
 
-/* Rows of no whole pieces of 16 bytes, copied to such: on the processor, which has no units, and
- * straight from workgroup memory. */
+/* Rows of no whole pieces of 16 bytes, copied to such, and long sums in parts: on the processor,
+ * which has no units, and straight from workgroup memory; of F32 there alone. */
 static void pads(test *t) {
     static const problem some[] = {
         {"rows-by-columns", "mk,kn->mn", {2, 2}, {{130, 131}, {131, 129}}, false, false, USUAL},
         {"columns-by-rows", "km,nk->mn", {2, 2}, {{129, 131}, {133, 129}}, false, false, USUAL},
         {"batches", "bmk,bkn->bnm", {3, 3}, {{2, 130, 136}, {2, 136, 129}}, false, false, USUAL},
+        {"long-sums", "km,kn->mn", {2, 2}, {{1104, 40}, {1104, 72}}, false, false, DEEP},
+        {"wide", "mk,kn->mn", {2, 2}, {{513, 9}, {9, 514}}, false, false, USUAL},
     };
     static const test_form forms[] = {
         {.name = "host", .device = "host"},
         {.name = "interpreter", .device = "interpreter", .as_gpu = true},
     };
-    enum { SOME = sizeof some / sizeof *some };
+    enum { SOME = sizeof some / sizeof *some, WIDE = SOME - 1 };
     for (size_t i = 0; i < 2 * SOME; i++) {
         const test_form *form = &forms[i / SOME];
+        const bool wide = i % SOME == WIDE;
+        if (wide && !form->as_gpu) continue;
         if (!test_case(t, "contract/pads/%s-%s", form->name, some[i % SOME].name)) continue;
         base_heap heap;
         device *d = NULL;
@@ -445,7 +449,7 @@ static void pads(test *t) {
                 d->caps.compute_units = 1; /* large tiles */
                 d->caps.fragments = DEVICE_FRAGMENT_BIT(DEVICE_FRAGMENT_F16_F32);
             }
-            run_on(t, &heap, d, &(what){&some[i % SOME], NULL, 0, TYPE_F16}, i);
+            run_on(t, &heap, d, &(what){&some[i % SOME], NULL, 0, wide ? TYPE_F32 : TYPE_F16}, i);
         }
         test_form_close(d);
     }
