@@ -372,9 +372,8 @@ static bool has_pieces(const lowering *l, const contraction *c, uint32_t t) {
  * F32 are loaded one by one, which takes a fifth more. */
 static bool wants_padding(const lowering *l, const contraction *c) {
     const bool halves = element_bytes(l, c, A) == 2;
-    const uint32_t least[CLASSES] = {0, halves ? PADDED_MIN : PADDED_MIN_WIDE,
-                                     halves ? PADDED_MIN : PADDED_MIN_WIDE,
-                                     halves ? PADDED_MIN : PIECE};
+    const uint32_t side = halves ? PADDED_MIN : PADDED_MIN_WIDE,
+                   least[CLASSES] = {0, side, side, halves ? PADDED_MIN : PIECE};
     if (!BUILD_HAS_C_TEXTS || c->type != IR_F32 ||
         (halves ? !l->caps->multiplies_memory : tile_serial(l)))
         return false;
@@ -382,7 +381,11 @@ static bool wants_padding(const lowering *l, const contraction *c) {
         const axes *of = &c->of[i];
         if (of->n > 1 || of->count.extent || of->count.factor < least[i]) return false;
     }
-    return (!has_pieces(l, c, A) || !has_pieces(l, c, B)) && (halves || split_of(c, l).n == 1);
+    const uint64_t outer = c->of[CLASS_OUTER].bound, inner = c->of[CLASS_INNER].bound,
+                   most = (uint64_t)padded(outer > inner ? outer : inner) *
+                          padded(c->of[CLASS_DEPTH].bound) * c->of[CLASS_BATCH].bound;
+    return most * element_bytes(l, c, A) <= l->caps->binding_max &&
+           (!has_pieces(l, c, A) || !has_pieces(l, c, B)) && (halves || split_of(c, l).n == 1);
 }
 
 /* A copy of factor t in the scratch, [batch, line, width], with zeros beyond; its strides are those
