@@ -645,6 +645,26 @@ static void check_refused(test *t, const char *text, const char *says) {
     lab_close(t, &l);
 }
 
+/* Products that store their parts of a whole (tests/contract_test.c has their numbers); and those
+ * that somebody else reads too, which are copied. */
+static const struct {
+    const char *name, *text;
+    uint32_t steps;
+} parts[] = {
+    {"concat-of-products",
+     "%1 = input F32 [40 1 21] \"x\"\n%2 = input F32 [1 18 21] \"y\"\n%3 = contract %1 %2 4\n"
+     "%4 = input F32 [16 1 21] \"z\"\n%5 = contract %4 %2 4\n%6 = reshape %5 [16 18]\n"
+     "%7 = reshape %3 [40 18]\n%8 = concat %7 %6 0\n%9 = contract %4 %2 4\n%10 = reshape %9 "
+     "[16 18]\n%11 = concat %8 %10 0\n%12 = narrow %11 1 3 9 1\n%13 = softmax %12\n" Y("11")
+         Y("13"),
+     4},
+    {"concat-of-products-read-twice",
+     "%1 = input F32 [40 1 21] \"x\"\n%2 = input F32 [1 18 21] \"y\"\n%3 = contract %1 %2 4\n"
+     "%4 = contract %1 %2 4\n%5 = concat %3 %3 0\n%6 = concat %4 %3 0\n%7 = concat %4 %4 1\n" Y("5")
+         Y("6") Y("7"),
+     5},
+};
+
 /* Text there and back keeps every view. */
 static void check_text(test *t, const char *text) {
     lab l, again;
@@ -678,6 +698,9 @@ void test_views(test *t) {
         if (read[i].steps && test_case(t, "views/dispatches/%s", read[i].name))
             check_steps(t, read[i].text, read[i].steps);
     }
+    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
+        if (test_case(t, "views/dispatches/%s", parts[i].name))
+            check_steps(t, parts[i].text, parts[i].steps);
     if (test_case(t, "views/refused"))
         for (size_t i = 0; i < sizeof refused / sizeof *refused; i++)
             check_refused(t, refused[i].text, refused[i].says);

@@ -73,6 +73,16 @@ static piece piece_of(const pieces *p, uint32_t i) {
     return o;
 }
 
+/* 1 at the target of each row of the piece, else 0: [n, size]. */
+static graph_value hot_of(const pieces *p, const piece *o, base_type type) {
+    graph *g = p->g;
+    const graph_value at = graph_unsqueeze(g, o->at, 1);
+    if (!at) return 0;
+    const graph_dim dims[2] = {graph_tensor_at(g, at)->dim[0], {o->size, 0}};
+    const graph_value all = graph_expand(g, at, 2, dims);
+    return graph_cast(g, graph_eq(g, all, graph_iota(g, all, 1)), type, false);
+}
+
 /* Which targets are classes, BOOL [n]. */
 static graph_value are_classes(const pieces *p) {
     return graph_eq(p->g, p->targets, graph_clamp(p->g, p->targets, 0, (float)(p->classes - 1)));
@@ -148,7 +158,7 @@ void gradient_linear_cross_entropy(gradient *s, const graph_own *own, graph_valu
     for (uint32_t i = 0; g->error.code == BERYL_OK && i < p.n; i++) {
         const piece o = piece_of(&p, i);
         graph_value v = graph_exp(g, graph_sub(g, o.logits, own->all));
-        if (each) v = graph_sub(g, v, graph_cast(g, graph_one_hot(g, o.at, o.size), type, false));
+        if (each) v = graph_sub(g, v, hot_of(&p, &o, type));
         v = less_by_cap(&p, graph_mul(g, v, rows), o.logits);
         if (each)
             parts[i] = graph_without(

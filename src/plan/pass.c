@@ -105,6 +105,7 @@ beryl_status graph_pass_all(graph *g, graph_store *store, const graph_exec_optio
                             beryl_error *error) {
     graph_pass_dead(g);
     if (BUILD_HAS_TRAINING && store->device) cast_rows(g);
+    if (BUILD_HAS_GRAPHS) graph_pass_concats(g);
     beryl_status status = graph_pass_fuse(g, store, options, error);
     if (status == BERYL_OK) status = graph_pass_chains(g, store, error);
     if (status == BERYL_OK && BUILD_HAS_TRAINING) status = graph_pass_updates(g, store, error);

@@ -10,6 +10,9 @@ beryl_status graph_pass_all(graph *g, graph_store *store, const graph_exec_optio
                             beryl_error *error);
 /* Marks nodes whose results nobody needs. */
 void graph_pass_dead(graph *g);
+/* Parts of a concat that products make: each stores its own where it belongs
+ * (plan/pass_concat.c). Before all that join. */
+void graph_pass_concats(graph *g);
 /* Sums of two products, one of them of low rank: as one, where the device adds it on the way
  * (plan/pass_low.c). */
 void graph_pass_low(graph *g, graph_store *store, const graph_exec_options *options);

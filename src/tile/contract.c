@@ -332,9 +332,24 @@ static ir_id turns_padded(contraction *c, class_kind kind, const lengths *by, ui
     return ir_loop_marked(b, ir_u32(b, 0), end, ir_u32(b, 1), IR_PARALLEL, dim);
 }
 
+/* ---- long sums in parts -------------------------------------------------------------------- */
+
+static tile_split split_of(const contraction *c, const lowering *l) {
+    const axes *depth = &c->of[CLASS_DEPTH];
+    if (BUILD_IS_SMALL || c->type != IR_F32 || c->of[CLASS_BATCH].n) return (tile_split){.n = 1};
+    return tile_split_of(l, c->of[CLASS_OUTER].bound, c->of[CLASS_INNER].bound, depth->count,
+                         depth->bound);
+}
+
 /* ---- factors that units take in pieces of 16 bytes ------------------------------------------ */
 
-enum { PIECE = 8, PADDED_MIN = 128, SCRATCH_PADDED = 3 /* and the next: keys of a, b */ };
+enum {
+    PIECE = 8, /* elements of what is copied */
+    PIECE_BYTES = 16,
+    PADDED_MIN = 128,      /* rows, columns, depth of a product that is worth it; */
+    PADDED_MIN_WIDE = 512, /* rows and columns of one of F32 */
+    SCRATCH_PADDED = 3     /* and the next: keys of a, b */
+};
 
 static uint32_t padded(uint64_t n) {
     return (uint32_t)((n + PIECE - 1) / PIECE * PIECE);
@@ -342,6 +357,10 @@ static uint32_t padded(uint64_t n) {
 
 static class_kind rows_of(const contraction *c, uint32_t t) {
     return moves(&c->of[CLASS_OUTER], t) ? CLASS_OUTER : CLASS_INNER;
+}
+
+static uint32_t element_bytes(const lowering *l, const contraction *c, uint32_t t) {
+    return ir_type_bytes(tile_element(graph_tensor_at(l->g, c->node->in[t])->type));
 }
 
 /* Whether every line of the factor begins at a whole piece and has nothing but such. */
@@ -352,20 +371,27 @@ static bool has_pieces(const lowering *l, const contraction *c, uint32_t t) {
         if (of[i]->n)
             rest |=
                 of[i]->stride[t][0] == 1 ? (uint32_t)of[i]->size[0].factor : of[i]->stride[t][0];
-    return rest % PIECE == 0;
+    return rest % (PIECE_BYTES / element_bytes(l, c, t)) == 0;
 }
 
-/* Is it worth a copy of both factors? Units read those without pieces a quarter as fast. */
+/* Is it worth a copy of both factors? Matrix units read halves without pieces a quarter as fast;
+ * F32 are loaded one by one, which takes a fifth more. */
 static bool wants_padding(const lowering *l, const contraction *c) {
-    if (!BUILD_HAS_C_TEXTS || !l->caps->multiplies_memory || c->type != IR_F32 ||
-        ir_type_bytes(tile_element(graph_tensor_at(l->g, c->node->in[A])->type)) != 2)
+    const bool halves = element_bytes(l, c, A) == 2;
+    const uint32_t side = halves ? PADDED_MIN : PADDED_MIN_WIDE,
+                   least[CLASSES] = {0, side, side, halves ? PADDED_MIN : PIECE};
+    if (!BUILD_HAS_C_TEXTS || c->type != IR_F32 ||
+        (halves ? !l->caps->multiplies_memory : tile_serial(l)))
         return false;
     for (uint32_t i = 0; i < CLASSES; i++) {
         const axes *of = &c->of[i];
-        if (of->n > 1 || of->count.extent || (i != CLASS_BATCH && of->count.factor < PADDED_MIN))
-            return false;
+        if (of->n > 1 || of->count.extent || of->count.factor < least[i]) return false;
     }
-    return !has_pieces(l, c, A) || !has_pieces(l, c, B);
+    const uint64_t outer = c->of[CLASS_OUTER].bound, inner = c->of[CLASS_INNER].bound,
+                   most = (uint64_t)padded(outer > inner ? outer : inner) *
+                          padded(c->of[CLASS_DEPTH].bound) * c->of[CLASS_BATCH].bound;
+    return most * element_bytes(l, c, A) <= l->caps->binding_max &&
+           (!has_pieces(l, c, A) || !has_pieces(l, c, B)) && (halves || split_of(c, l).n == 1);
 }
 
 /* A copy of factor t in the scratch, [batch, line, width], with zeros beyond; its strides are those
@@ -380,7 +406,7 @@ static beryl_status pad(lowering *l, contraction *c, uint32_t t, uint64_t *bytes
                    n_batch = batched ? (uint32_t)batch->count.factor : 1;
     const graph_tensor *from = graph_tensor_at(l->g, c->node->in[t]);
     const ir_type type = tile_element(from->type);
-    *bytes = (uint64_t)n_batch * all_lines * all_width * 2;
+    *bytes = (uint64_t)n_batch * all_lines * all_width * ir_type_bytes(type);
     tile_kernel *k = &c->k;
     tile_begin(k, l, c->node, "contract_pad", 1);
     ir_builder *b = k->b;
@@ -586,14 +612,7 @@ static beryl_status turn(lowering *l, contraction *c, uint32_t t, const channels
     return tile_end(k, (lower_count){(uint64_t)as->outer * tiles * tiers, 0}, 1, error);
 }
 
-/* ---- long sums in parts -------------------------------------------------------------------- */
-
-static tile_split split_of(const contraction *c, const lowering *l) {
-    const axes *depth = &c->of[CLASS_DEPTH];
-    if (BUILD_IS_SMALL || c->type != IR_F32 || c->of[CLASS_BATCH].n) return (tile_split){.n = 1};
-    return tile_split_few(l, c->of[CLASS_OUTER].bound, c->of[CLASS_INNER].bound, depth->count,
-                          depth->bound);
-}
+/* ---- parts added up -------------------------------------------------------------------------- */
 
 /* Adds the parts [part, outer, inner]. */
 static beryl_status add_parts(lowering *l, contraction *c, const tile_split *split,

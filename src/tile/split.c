@@ -3,25 +3,28 @@
 
 enum {
     THIN = 32,        /* rows or columns of a thin product at most, */
-    TILE = 1024,      /* and results of one of its tiles */
-    GROUPS_EACH = 16, /* of a compute unit: they have little in flight */
-    TERMS = 128,      /* of a part at least, */
-    TERMS_UNIT = 64,  /* and in multiples of */
-    SIDE = 128,       /* of a tile of a product that is not thin, */
-    TILES_EACH = 2,   /* these of a compute unit, */
-    TILE_TERMS = 512, /* and terms of a part of one */
+    TILE = 1024,      /* results of one of its tiles, */
+    GROUPS_EACH = 16, /* and groups of a compute unit: they have little in flight */
+    TERMS = 128,      /* of a part at least */
+    SIDE = 128,       /* the same of others: rows, and columns, of a tile */
+    GROUPS_EACH_WIDE = 2,
+    TERMS_WIDE = 512,
+    TERMS_UNIT = 64, /* parts are multiples of */
     BYTES_MAX = 64 << 20,
     UNITS_UNKNOWN = 64
 };
 
-/* So many tiles, of which a compute unit takes `each`; a part has at least `least` terms. */
-static tile_split split_of(const lowering *l, uint64_t results, uint64_t tiles, uint32_t each_unit,
-                           uint32_t least, lower_count terms, uint64_t bound) {
+tile_split tile_split_of(const lowering *l, uint64_t rows, uint64_t columns, lower_count terms,
+                         uint64_t bound) {
     tile_split s = {.n = 1, .each = (uint32_t)bound, .terms = terms};
-    if (tile_serial(l) || device_is_compiled(l->caps)) return s;
-    const uint64_t units = l->caps->compute_units ? l->caps->compute_units : UNITS_UNKNOWN,
-                   wanted = tiles ? each_unit * units / tiles : 1, most = bound / least,
-                   n = wanted < most ? wanted : most, part = results * 4;
+    if (tile_serial(l) || device_is_compiled(l->caps) || !rows || !columns) return s;
+    const bool thin = rows <= THIN || columns <= THIN;
+    const uint64_t tiles = thin ? (rows * columns + TILE - 1) / TILE
+                                : ((rows + SIDE - 1) / SIDE) * ((columns + SIDE - 1) / SIDE),
+                   units = l->caps->compute_units ? l->caps->compute_units : UNITS_UNKNOWN,
+                   wanted = (thin ? GROUPS_EACH : GROUPS_EACH_WIDE) * units / tiles,
+                   most = bound / (thin ? TERMS : TERMS_WIDE), n = wanted < most ? wanted : most,
+                   part = rows * columns * 4;
     if (n < 2 || n * part > BYTES_MAX) return s;
     const uint64_t each = ((bound + n - 1) / n + TERMS_UNIT - 1) / TERMS_UNIT * TERMS_UNIT;
     s.n = (uint32_t)((bound + each - 1) / each);
@@ -29,24 +32,6 @@ static tile_split split_of(const lowering *l, uint64_t results, uint64_t tiles, 
     else s.each = (uint32_t)each;
     s.bytes = s.n * part;
     return s;
-}
-
-static bool is_thin(uint64_t rows, uint64_t columns) {
-    return rows <= THIN || columns <= THIN;
-}
-
-tile_split tile_split_of(const lowering *l, uint64_t rows, uint64_t columns, lower_count terms,
-                         uint64_t bound) {
-    if (!is_thin(rows, columns)) return (tile_split){.n = 1};
-    return split_of(l, rows * columns, (rows * columns + TILE - 1) / TILE, GROUPS_EACH, TERMS,
-                    terms, bound);
-}
-
-tile_split tile_split_few(const lowering *l, uint64_t rows, uint64_t columns, lower_count terms,
-                          uint64_t bound) {
-    if (is_thin(rows, columns)) return tile_split_of(l, rows, columns, terms, bound);
-    return split_of(l, rows * columns, (rows + SIDE - 1) / SIDE * ((columns + SIDE - 1) / SIDE),
-                    TILES_EACH, TILE_TERMS, terms, bound);
 }
 
 /* Parts of this run. */

@@ -1,6 +1,6 @@
 /* split.h - long sums of products with few results, in parts.
  *
- * A product with few rows or columns has too few tiles to keep a GPU busy, while its sums are long:
+ * A product with few results has too few tiles to keep a GPU busy, while its sums are long:
  * groups share each sum, and a dispatch after them adds what they have. For tile/ alone. */
 #ifndef TILE_SPLIT_H
 #define TILE_SPLIT_H
@@ -13,12 +13,9 @@ typedef struct tile_split {
     lower_count terms; /* of the whole sum */
 } tile_split;
 
-/* Of a thin product. bound: of the terms */
+/* bound: of the terms */
 tile_split tile_split_of(const lowering *l, uint64_t rows, uint64_t columns, lower_count terms,
                          uint64_t bound);
-/* Of one that need not be thin. */
-tile_split tile_split_few(const lowering *l, uint64_t rows, uint64_t columns, lower_count terms,
-                          uint64_t bound);
 /* The loop over parts, of dimension `dim`, to be opened around all others; a turn has *length of
  * `terms`, from *first on. Gives the part. */
 ir_id tile_split_open(tile_kernel *k, const tile_split *s, ir_id terms, uint32_t dim, ir_id *first,
