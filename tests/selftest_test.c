@@ -506,13 +506,16 @@ void test_selftest(test *t) {
     if (test_case(t, "selftest/tries-the-programs-of-many-sessions")) {
         tally n = {0};
         const beryl_engine_options options = {.model = "tests/data/moe-26b.gguf",
-                                              .context = 256,
+                                              .context = 4096,
                                               .sessions = 5,
                                               .no_cache = true,
                                               .device = "host"};
         beryl_engine *engine = loaded(t, options, false, NULL, NULL);
         if (engine) {
+            const uint64_t before = engine->heap.bytes_peak = engine->heap.bytes;
             CHECK_INT(t, selftest_plans(engine, &n), BERYL_OK);
+            /* 6.3 MB; rows of two caches that no run reaches would be 5.3 more */
+            CHECK(t, engine->heap.bytes_peak - before < 9000000);
             CHECK_INT(t, n.failed, 0);
             CHECK(t, n.passed > 20);
         }

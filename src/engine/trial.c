@@ -358,7 +358,8 @@ static void choose_sizes(trial *t) {
         t->slot = t->desc.decode ? 0 : u->dim[0] - 1;
     }
     t->first = 5;
-    if (n_row && !attends) t->first = n_row - 1; /* the second row begins the ring anew */
+    if (n_row && n_row <= RING_MAX && !attends)
+        t->first = n_row - 1; /* the second row begins the ring anew */
     if (!attends) return;
     t->first = least(window ? window + 40 : t->limits.reach, t->limits.reach);
     if (window && window + t->n < n_row && n_row <= RING_MAX && t->limits.reach >= window) {
@@ -395,11 +396,17 @@ static bool may_cut(const graph *g, const graph_node *const *run, uint32_t n_run
 }
 
 static bool has_view(const trial *t, graph_value base) {
+    const graph_tensor *whole = graph_tensor_at(t->desc.g, base);
     for (uint32_t i = 0; i < t->n_list; i++)
-        for (uint32_t k = 0; k < t->list[i]->n_in; k++)
-            if (t->list[i]->in[k] != base && t->list[i]->in[k] &&
-                graph_base_of(t->desc.g, t->list[i]->in[k]) == base)
-                return true;
+        for (uint32_t k = 0; k < t->list[i]->n_in; k++) {
+            const graph_value v = t->list[i]->in[k];
+            if (!v || graph_base_of(t->desc.g, v) != base) continue;
+            const graph_tensor *x = graph_tensor_at(t->desc.g, v);
+            bool same = x->rank == whole->rank && x->offset == 0;
+            for (uint32_t d = 0; same && d < x->rank; d++)
+                same = x->dim[d].size == whole->dim[d].size && x->stride[d] == whole->stride[d];
+            if (!same) return true;
+        }
     return false;
 }
 
@@ -425,6 +432,15 @@ static void cut_weights(trial *t) {
         if (!index) continue; /* made by the trial itself: any of them */
         u->dim[0] = least(u->dim[0], node->op == OP_LINEAR_ID ? EXPERT_MAX : TABLE_MAX);
         index->limit = least(index->limit, u->dim[0]);
+    }
+}
+
+/* Where the run does not begin a cache anew, nothing lies behind it. */
+static void cut_caches(trial *t) {
+    for (uint32_t i = 0; i < t->n_used; i++) {
+        trial_used *u = &t->used[i];
+        if (!u->is_cache) continue;
+        u->rows = has_view(t, u->base) ? u->dim[1] : least(u->dim[1], t->first + t->n);
     }
 }
 
@@ -481,6 +497,7 @@ static void move_stored(const trial *t, graph *g, bool reference) {
         for (uint32_t i = 0; same && i < u->rank; i++) same = x->dim[i].size == from->dim[i];
         if (!same) continue;
         for (uint32_t i = 0; i < u->rank; i++) x->dim[i].size = u->dim[i];
+        if (u->is_cache && reference) x->dim[1].size = u->rows;
         set_strides(x);
     }
 }
@@ -623,8 +640,11 @@ static beryl_status make_store(trial *t, bool reference, beryl_error *error) {
     }
     for (uint32_t i = 0; status == BERYL_OK && i < t->n_used; i++) {
         trial_used *u = &t->used[i];
+        uint32_t dim[STORE_RANK_MAX];
         if (!u->is_state) continue;
-        u->at = store_add_state(s, "trial", u->type, u->rank, u->dim, 1);
+        memcpy(dim, u->dim, sizeof dim);
+        if (u->is_cache && reference) dim[1] = u->rows;
+        u->at = store_add_state(s, "trial", u->type, u->rank, dim, 1);
         if (u->at == UINT32_MAX) status = no_memory(error);
     }
     for (uint32_t i = 0; reference && status == BERYL_OK && i < t->n_used; i++) {
@@ -710,6 +730,7 @@ beryl_status trial_open(beryl_engine *e, const trial_desc *desc, const trial_lim
     if (status == BERYL_OK) {
         choose_sizes(t);
         cut_weights(t);
+        cut_caches(t);
         status = make_blob(t, error);
     }
     if (status == BERYL_OK) status = make_side(t, false, error);

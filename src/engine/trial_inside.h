@@ -11,6 +11,7 @@ typedef struct trial_used { /* a stored tensor of the node */
     graph_value base;
     uint32_t from, at; /* index in the engine's store, and in both of the trial's */
     uint32_t rank, dim[STORE_RANK_MAX]; /* of a weight: what the reference side has of it */
+    uint32_t rows; /* of a cache: dim[1] on the reference side, which has those of the run alone */
     base_type type;
     bool is_state, is_cache, written;
 } trial_used;
@@ -32,8 +33,8 @@ typedef struct trial_input {
     uint32_t limit;
 } trial_input;
 
-/* Bytes of a state to compare: at `offset` on the device, [first, first + n) of the tensor's
- * rows on the reference. */
+/* Bytes of a state to compare: at `offset` on the device; of a cache [first, first + n) of the
+ * rows on the reference, else from its begin on. */
 typedef struct trial_piece {
     uint32_t used;
     bool scales;

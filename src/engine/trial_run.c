@@ -267,17 +267,29 @@ static void piece_add(trial *t, trial_piece piece) {
     if (t->n_piece < PIECE_MAX && piece.size) t->pieces[t->n_piece++] = piece;
 }
 
-/* Rows [first, first + n) (of heads) of a cache as they lie on a device. */
-static void cache_pieces(trial *t, uint32_t index, uint64_t first, uint64_t n) {
+/* Rows of a slot of a cache from position `at` on, as they lie on a device. */
+static void cache_pieces(trial *t, uint32_t index, uint64_t slot, uint32_t at, uint32_t n_row) {
     const trial_used *u = &t->used[index];
-    const uint64_t d = u->dim[3], all = (uint64_t)u->dim[0] * u->dim[1] * u->dim[2] * d;
+    at %= u->dim[1];
+    const uint32_t left = u->dim[1] - at, whole = n_row < left ? n_row : left;
+    if (n_row > whole) cache_pieces(t, index, slot, 0, n_row - whole);
+    const uint64_t heads = u->dim[2], d = u->dim[3], all = (uint64_t)u->dim[0] * u->dim[1] * heads,
+                   there = (slot * u->dim[1] + at) * heads, here = (slot * u->rows + at) * heads,
+                   n = whole * heads;
     if (u->type != TYPE_Q8_0) {
         const uint64_t bytes = base_type_row_bytes(u->type, d);
-        piece_add(t, (trial_piece){index, false, first * bytes, n * bytes, first, n});
+        piece_add(t, (trial_piece){index, false, there * bytes, n * bytes, here, n});
         return;
     }
-    piece_add(t, (trial_piece){index, false, first * d, n * d, first, n});
-    piece_add(t, (trial_piece){index, true, all + first * d / 16, n * d / 16, first, n});
+    piece_add(t, (trial_piece){index, false, there * d, n * d, here, n});
+    piece_add(t, (trial_piece){index, true, all * d + there * d / 16, n * d / 16, here, n});
+}
+
+/* Where the reference side has the bytes of a piece, if it has them as they are. */
+static const unsigned char *piece_host(const trial *t, const trial_piece *p) {
+    const trial_used *u = &t->used[p->used];
+    const unsigned char *host = t->sides[RIGHT].store.tensors.data[u->at].host;
+    return host + (u->is_cache ? p->first * base_type_row_bytes(u->type, u->dim[3]) : 0);
 }
 
 static void list_pieces(trial *t) {
@@ -289,35 +301,28 @@ static void list_pieces(trial *t) {
             piece_add(t, (trial_piece){i, false, 0, bytes, 0, 0});
             continue;
         }
-        const uint64_t heads = u->dim[2];
-        for (uint32_t k = 0; t->desc.decode && k < t->n; k++)
-            cache_pieces(t, i, ((uint64_t)k * u->dim[1] + t->first % u->dim[1]) * heads, heads);
-        if (t->desc.decode) continue;
-        const uint32_t at = t->first % u->dim[1],
-                       whole = u->dim[1] - at < t->n ? u->dim[1] - at : t->n;
-        cache_pieces(t, i, ((uint64_t)t->slot * u->dim[1] + at) * heads, whole * heads);
-        cache_pieces(t, i, (uint64_t)t->slot * u->dim[1] * heads, (t->n - whole) * heads);
+        if (!t->desc.decode) cache_pieces(t, i, t->slot, t->first, t->n);
+        for (uint32_t k = 0; t->desc.decode && k < t->n; k++) cache_pieces(t, i, k, t->first, 1);
     }
 }
 
 /* Writes a piece of the reference side's cache to the device, with whole words around it. */
 static beryl_status piece_write(trial *t, const trial_piece *p, beryl_error *error) {
-    const trial_used *u = &t->used[p->used];
-    const unsigned char *host = t->sides[RIGHT].store.tensors.data[u->at].host;
+    const unsigned char *host = piece_host(t, p);
+    const bool q8 = t->used[p->used].type == TYPE_Q8_0;
     const uint64_t end = (p->offset + p->size + 3) / 4 * 4;
-    /* Q8_0: bytes of the quants */
-    const uint64_t planes = (uint64_t)u->dim[0] * u->dim[1] * u->dim[2] * u->dim[3];
     unsigned char room[16 << 10];
     beryl_status status = BERYL_OK;
     for (uint64_t at = p->offset / 4 * 4; status == BERYL_OK && at < end;) {
         const size_t n = end - at < sizeof room ? (size_t)(end - at) : sizeof room;
-        for (size_t i = 0; u->type == TYPE_Q8_0 && i < n; i++) {
-            const uint64_t byte = at + i, in_scales = byte - planes;
-            room[i] = byte < planes ? host[byte / 32 * 34 + 2 + byte % 32]
-                                    : host[in_scales / 2 * 34 + in_scales % 2];
+        for (size_t i = 0; i < n; i++) {
+            const uint64_t byte = at + i - p->offset;
+            room[i] = byte >= p->size ? 0
+                      : !q8           ? host[byte]
+                      : p->scales     ? host[byte / 2 * 34 + byte % 2]
+                                      : host[byte / 32 * 34 + 2 + byte % 32];
         }
-        status = store_state_write(&t->sides[LEFT].store, u->at, at,
-                                   u->type == TYPE_Q8_0 ? room : host + at, n, error);
+        status = store_state_write(&t->sides[LEFT].store, t->used[p->used].at, at, room, n, error);
         at += n;
     }
     return status;
@@ -329,15 +334,10 @@ static beryl_status fill_write(trial *t, beryl_error *error) {
     for (uint32_t i = 0; i < t->n_used && t->fill_total; i++) {
         const trial_used *u = &t->used[i];
         if (!u->is_cache) continue;
-        const uint64_t heads = u->dim[2], n_row = u->dim[1], slots = t->desc.decode ? t->n : 1;
-        uint64_t n = t->fill_total / slots, from = t->fill_from % n_row;
-        if (n > n_row) n = n_row, from = 0;
-        const uint64_t whole = n_row - from < n ? n_row - from : n;
-        for (uint64_t k = 0; k < slots; k++) {
-            const uint64_t slot = t->desc.decode ? k : t->slot;
-            cache_pieces(t, i, (slot * n_row + from) * heads, whole * heads);
-            cache_pieces(t, i, slot * n_row * heads, (n - whole) * heads);
-        }
+        const uint32_t slots = t->desc.decode ? t->n : 1, all = t->fill_total / slots,
+                       n = all < u->dim[1] ? all : u->dim[1];
+        for (uint32_t k = 0; k < slots; k++)
+            cache_pieces(t, i, t->desc.decode ? k : t->slot, t->fill_from, n);
     }
     for (uint32_t i = 0; status == BERYL_OK && i < t->n_piece; i++)
         status = piece_write(t, &t->pieces[i], error);
@@ -348,10 +348,9 @@ static beryl_status fill_write(trial *t, beryl_error *error) {
 static void compare_q8(const trial_used *u, const trial_piece *p, const unsigned char *host,
                        const unsigned char *got, sums *s) {
     const uint64_t blocks = p->n * u->dim[3] / 32;
-    const unsigned char *from = host + p->first * (u->dim[3] / 32) * 34;
     for (uint64_t b = 0; b < blocks; b++) {
         uint16_t bits, other;
-        memcpy(&bits, from + b * 34, 2);
+        memcpy(&bits, host + b * 34, 2);
         const double d = (double)base_f16_to_f32(bits);
         if (p->scales) {
             memcpy(&other, got + b * 2, 2);
@@ -359,13 +358,13 @@ static void compare_q8(const trial_used *u, const trial_piece *p, const unsigned
         }
         for (uint32_t i = 0; !p->scales && i < 32; i++)
             sums_add(s, (double)(signed char)got[b * 32 + i] * d,
-                     (double)(signed char)from[b * 34 + 2 + i] * d);
+                     (double)(signed char)host[b * 34 + 2 + i] * d);
     }
 }
 
 static void compare_piece(trial *t, const trial_piece *p, const unsigned char *got) {
     const trial_used *u = &t->used[p->used];
-    const unsigned char *host = t->sides[RIGHT].store.tensors.data[u->at].host;
+    const unsigned char *host = piece_host(t, p);
     sums s = {0};
     if (u->type == TYPE_Q8_0) {
         compare_q8(u, p, host, got, &s);
@@ -373,20 +372,17 @@ static void compare_piece(trial *t, const trial_piece *p, const unsigned char *g
         return;
     }
     uint64_t wrong = 0;
-    for (uint64_t at = 0; at + 4 <= p->size && u->type != TYPE_F16; at += 4) {
-        uint32_t a, b;
+    const uint32_t size = base_type_block_bytes(u->type);
+    const bool is_float = u->type == TYPE_F32 || u->type == TYPE_F16;
+    for (uint64_t at = 0; at + size <= p->size; at += size) {
         float x, y;
-        memcpy(&a, got + at, 4), memcpy(&b, host + p->offset + at, 4);
-        memcpy(&x, &a, 4), memcpy(&y, &b, 4);
-        wrong += a != b;
-        if (u->type == TYPE_F32) sums_add(&s, (double)x, (double)y);
+        wrong += memcmp(got + at, host + at, size) != 0;
+        if (!is_float) continue;
+        base_dequantise(u->type, got + at, &x, 1);
+        base_dequantise(u->type, host + at, &y, 1);
+        sums_add(&s, (double)x, (double)y);
     }
-    for (uint64_t at = 0; at + 2 <= p->size && u->type == TYPE_F16; at += 2) {
-        uint16_t a, b;
-        memcpy(&a, got + at, 2), memcpy(&b, host + p->offset + at, 2);
-        sums_add(&s, (double)base_f16_to_f32(a), (double)base_f16_to_f32(b));
-    }
-    note(t, u->type == TYPE_I32 ? (double)wrong / (double)(p->size / 4) : sums_error(&s));
+    note(t, is_float ? sums_error(&s) : (double)wrong * size / (double)p->size);
 }
 
 /* The next piece: read with whole words around it. */
