@@ -134,8 +134,9 @@ static graph_value add_tensor(graph *g, base_type type, graph_role role, uint32_
         t->stride[i] = (uint32_t)stride;
         if (dims[i].size == 0 || stride > most / dims[i].size) {
             g->tensors.count--;
-            return graph_refuse(g, BERYL_UNSUPPORTED,
-                                "a tensor of more than 2^32 - 1 elements, or of none");
+            return graph_refuse(g, BERYL_UNSUPPORTED, "a %s elements, or of none",
+                                most == UINT32_MAX ? "tensor of more than 2^32 - 1"
+                                                   : "view of more than 2^40");
         }
         stride *= dims[i].size;
     }

@@ -334,9 +334,13 @@ static ir_id turns_padded(contraction *c, class_kind kind, const lengths *by, ui
 
 /* ---- long sums in parts -------------------------------------------------------------------- */
 
+/* Thin ones of windows have groups enough. */
 static tile_split split_of(const contraction *c, const lowering *l) {
     const axes *depth = &c->of[CLASS_DEPTH];
-    if (BUILD_IS_SMALL || c->type != IR_F32 || c->of[CLASS_BATCH].n) return (tile_split){.n = 1};
+    const bool is_line = is_one(depth, A) && is_one(depth, B);
+    if (BUILD_IS_SMALL || c->type != IR_F32 || c->of[CLASS_BATCH].n ||
+        (!is_line && tile_split_is_thin(c->of[CLASS_OUTER].bound, c->of[CLASS_INNER].bound)))
+        return (tile_split){.n = 1};
     return tile_split_of(l, c->of[CLASS_OUTER].bound, c->of[CLASS_INNER].bound, depth->count,
                          depth->bound);
 }

@@ -14,11 +14,15 @@ enum {
     UNITS_UNKNOWN = 64
 };
 
+bool tile_split_is_thin(uint64_t rows, uint64_t columns) {
+    return rows <= THIN || columns <= THIN;
+}
+
 tile_split tile_split_of(const lowering *l, uint64_t rows, uint64_t columns, lower_count terms,
                          uint64_t bound) {
     tile_split s = {.n = 1, .each = (uint32_t)bound, .terms = terms};
     if (tile_serial(l) || device_is_compiled(l->caps) || !rows || !columns) return s;
-    const bool thin = rows <= THIN || columns <= THIN;
+    const bool thin = tile_split_is_thin(rows, columns);
     const uint64_t tiles = thin ? (rows * columns + TILE - 1) / TILE
                                 : ((rows + SIDE - 1) / SIDE) * ((columns + SIDE - 1) / SIDE),
                    units = l->caps->compute_units ? l->caps->compute_units : UNITS_UNKNOWN,

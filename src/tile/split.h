@@ -13,6 +13,8 @@ typedef struct tile_split {
     lower_count terms; /* of the whole sum */
 } tile_split;
 
+/* Has the product few rows or columns? */
+bool tile_split_is_thin(uint64_t rows, uint64_t columns);
 /* bound: of the terms */
 tile_split tile_split_of(const lowering *l, uint64_t rows, uint64_t columns, lower_count terms,
                          uint64_t bound);
