@@ -10,7 +10,7 @@ import { OPS } from "../src/graph/ops.js";
 import { repository } from "./files.js";
 
 /* Rows of the table of operations that other calls make. */
-const INNER = ["contract", "fused", "random", "sample", "arg_largest", "attention_sums", "attention_back"];
+const INNER = ["contract", "fourier", "fused", "random", "sample", "arg_largest", "attention_sums", "attention_back"];
 
 const wasm = process.env["BERYL_FULL_WASM"] ?? "dist/beryl-full.wasm";
 for (const [name, run] of Object.entries(GRAPH_CASES))
