@@ -180,8 +180,8 @@ static void arrays(codegen *g, const codegen_c_words *words) {
     }
 }
 
-/* What stores to a buffer last, with the outermost block that it stands in. A loop, or none: the
- * kernel's end. */
+/* The outermost block of the last store to a buffer. The kernel's end, if that is a loop or there
+ * is none. */
 static ir_id last_store(const ir_kernel *k) {
     ir_id last = k->n_code, outermost = 0;
     uint32_t depth = 0;

@@ -41,8 +41,8 @@ static uint32_t resident(const ir_kernel *k) {
 
 /* A graph of dispatches may launch this one while the one before runs: nothing is read or
  * written until that has ended. The next one may come when the last results are about to be stored:
- * sooner, its workgroups lie where there is room by chance while this one's still load. Where
- * matrix units compute, there is no room. What has no such graph ignores both. */
+ * sooner, its workgroups would settle where there is room while this one still loads. Kernels for
+ * matrix units leave no room, and let it come at once. What has no such graph ignores both. */
 #define FROM_90(lines) "#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900\n" lines "#endif\n"
 #define WAIT "    asm volatile(\"griddepcontrol.wait;\" ::: \"memory\");\n"
 #define LAUNCH "    asm volatile(\"griddepcontrol.launch_dependents;\" ::: \"memory\");\n"

@@ -284,7 +284,8 @@ static void give(gradient *s, uint32_t n, const graph_value *values, graph_value
     for (uint32_t i = 0; g->error.code != BERYL_OK && i < n; i++) gradients[i] = 0;
 }
 
-/* A float that is there whatever the loss is, so that nobody computes one that nobody reads. */
+/* A number that does not depend on the loss, where there is one: then a loss that nobody reads is
+ * not computed. */
 static graph_value some_number(graph *g, graph_value loss, uint32_t n, const graph_value *values) {
     graph_value v = loss;
     for (uint32_t i = 0; i < n && v == loss; i++) {

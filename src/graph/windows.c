@@ -303,7 +303,7 @@ static graph_value beside_windows(graph *g, const graph_own *own, graph_value d)
     return d;
 }
 
-enum { RESULTS_FEW = 1 << 17, PARTS_MAX = 1 << 24 };
+enum { RESULTS_FEW = 1 << 17 /* of a sum that leaves a GPU idle */, PARTS_MAX = 1 << 24 };
 
 /* Towards the weight: a sum over batch and windows; where it has few results for so long a one, a
  * sum for each of the batch, but for halves, whose sums would be rounded. */

@@ -4,21 +4,13 @@
 #define TILE_ATTENTION_BACK_MATRIX_H
 
 #include "tile/attention_back.h"
+#include "tile/attention_matrix.h"
 
 enum {
-    ROWS = 16, /* of a fragment; */
-    TILE = 8,  /* its columns; */
-    DEPTH = 16,
-    LANES = 32,
-    PAD = 8, /* elements: lines begin in other banks */
-    BLOCK = ATTENTION_BLOCK,
-    EIGHT = ATTENTION_EIGHT,
     EIGHTS_AHEAD = 4, /* that a lane asks for at a time */
     EACH_MAX = 2,
-    D_MAX = 512,
     COLUMNS_MAX = 256, /* of the sums of a subgroup */
-    LINES_FEW = 128,   /* not worth it */
-    HALVES_MAX = 1 << 28
+    LINES_FEW = 128    /* not worth it */
 };
 #define LOG2_E 1.44269504f
 

@@ -15,22 +15,13 @@
  * Subgroups have different rows; where rows are few they share them, each with other keys of a
  * tile, and join their sums at the end; where heads are long they share them too, each with other
  * columns of the sums, and all compute the same scores. */
-#include "tile/attention.h"
+#include "tile/attention_matrix.h"
 #include "base/build.h"
 #include "base/error.h"
 
 enum {
-    ROWS = 16, /* of a fragment; */
-    TILE = 8,  /* its columns; */
-    DEPTH = 16,
-    LANES = 32,
-    PAD = 8, /* elements: rows begin in other banks */
-    BLOCK = ATTENTION_BLOCK,
-    EIGHT = ATTENTION_EIGHT,
-    D_MAX = 512,
     KEYS_FEW = 128, /* not worth it */
     HALVES_LANES = 128,
-    HALVES_MAX = 1 << 28,
     ROWS_BYTES = 32, /* of attention_rows */
     STRIP = 4,       /* fragments of columns that are joined at a time */
     GROWTH = 8       /* binary digits that weights may have: their sums are scaled beyond */

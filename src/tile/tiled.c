@@ -68,8 +68,8 @@ bool tile_takes_halves(const graph *g, const graph_store *store, const lower_set
            rounds(&l, w.type, (uint32_t)n, w.k);
 }
 
-/* Many operations on each sum of a large tile before the units are fed again: a dispatch of its own
- * has more lanes for them, if it finds the sums in the cache (a tower's gate: 57 us, not 96). */
+/* Many operations on each sum of a large tile keep the units waiting: a dispatch of its own has
+ * more lanes for them, if it finds the sums in the cache. */
 bool tile_tiled_waits(const lowering *l, const tree *t, uint64_t n) {
     enum { MANY = 6, SUMS_MAX = 8 << 20 };
     uint32_t n_node = 0;
@@ -237,7 +237,7 @@ static beryl_status multiply(lowering *l, const graph_node *node, const tile_til
     if (unpacked)
         right = ir_cast(b, IR_F32, ir_load(b, weights, ir_add(b, ir_mul(b, r, depth), i), 1));
     else right = tile_element_load(&w, ir_add(b, r, start), i);
-    /* what lies in memory as halves is taken from there (of experts that is not timed) */
+    /* halves in memory are copied as they are; those of experts are not */
     if (halves && !unpacked && (by || graph_tensor_at(l->g, p->weight)->type != TYPE_F16))
         right = ir_cast(b, IR_F32, ir_cast(b, IR_F16, right));
     ir_set(b, sum, ir_fma(b, left, right, ir_get(b, sum)));
