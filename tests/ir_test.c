@@ -418,7 +418,7 @@ static const struct refusal {
     {"fragment_multiply 0 1 workgroup 0 %0 %0\n", "wants sums"},
     {MULTIPLIES "fragment_multiply 0 1 held 9 workgroup 0 %0 %0\n", "no fragment"},
     {MULTIPLIES "fragment_multiply 0 1 held 1 workgroup 0 %0 %0\n", "another shape or type"},
-    {"%6 = fragment_get f32x2 1 0 %0\n", "no pair of a matrix"},
+    {"%6 = fragment_get f16x2 1 2 %0\n", "no pair of a matrix"},
     {"%6 = fragment_get f32x2 2 2 %0\n", "no pair of a matrix"},
     {"fragment_load 0 buffer 0 %0 %0 %0\n", "fragment's type"},
     {"fragment_load 2 register 0 %0 %0 %0\n", "needs a buffer or a workgroup array"},

@@ -1036,7 +1036,7 @@ static const op_case cases[] = {
 };
 /* clang-format on */
 
-/* Attention on matrix units, in halves: as good as f32. Pieces of several chunks, a window
+/* Attention on matrix units, in halves: as good as f32. Pieces of several rounds, a window
  * across the ring's end, two workgroups of heads. */
 /* clang-format off */
 static const op_case units_cases[] = {
@@ -1050,6 +1050,10 @@ static const op_case units_cases[] = {
     {"attention/range-outside", build_range, {TYPE_F16, 8, 1, 512, 1, 530, 0, 40, RANGE_OUTSIDE}, 8, 3, 4e-6f, 0, ROUNDING, states_cache},
     {"attention/outside", build_attention_outside, {TYPE_F16, 8, 1, 512, 2, 530, 0, 40, 1}, 8, 3, 4e-6f, 0, ROUNDING, states_cache},
     {"step/owner-first-key", build_step, {TYPE_F16, 8, 1, 512, 1, 540, 0, 0, 0}, 1, 1, 1e-3f, 0, UNROUNDED, states_step},
+    {"attention/q8_0", build_attention, {TYPE_Q8_0, 8, 1, 512, 1, 600, 0, 600, 1}, 1, 1, 8e-3f, 0, QUANTUM, states_cache},
+    {"attention/q8_0-heads-of-256", build_attention, {TYPE_Q8_0, 8, 2, 256, 1, 1100, 0, 1100, 1}, 1, 1, 8e-3f, 0, QUANTUM, states_cache},
+    {"step/owner-q8_0", build_step, {TYPE_Q8_0, 8, 1, 512, 1, 560, 0, 550, 0}, 1, 1, 2e-2f, 0, UNROUNDED, states_step},
+    {"step/shared-q8_0-window", build_step, {TYPE_Q8_0, 8, 1, 512, 1, 600, 577, 900, 1}, 1, 1, 2e-2f, 0, QUANTUM, states_step},
 };
 
 /* Many rows on matrix units: heads that are no whole fragments, turns of several slots, no keys. */

@@ -139,13 +139,15 @@ bool codegen_c_fragment_pair(codegen *g, ir_id id) {
     if (i->op != IR_FRAGMENT_GET && i->op != IR_FRAGMENT_SET) return false;
     const unsigned number = i->imm & 0xffff, pair = (unsigned)(i->imm >> 16);
     const ir_fragment_decl *f = &g->k->fragments[number];
-    const unsigned columns = columns_of(f);
+    const bool right = f->role == IR_ROLE_B;
+    const unsigned columns = columns_of(f), line = right ? 1 : columns, next = right ? columns : 1;
+    const unsigned first = right ? 8 * pair * columns : pair % 2 * 8 * columns + pair / 2 * 8;
     for (uint32_t w = 0; w < 2; w++) {
         const char *element = codegen_print(
             g,
-            "f%u[(lane / 32u * %uu + %s) * %uu + (lane / 4u %% 8u) * %uu + lane %% 4u * 2u + %uu]",
-            number, (unsigned)f->count, codegen_operand(g, i, 0, 0), 16 * columns, columns,
-            pair % 2 * 8 * columns + pair / 2 * 8 + w);
+            "f%u[(lane / 32u * %uu + %s) * %uu + (lane / 4u %% 8u) * %uu + lane %% 4u * %uu + %uu]",
+            number, (unsigned)f->count, codegen_operand(g, i, 0, 0), rows_of(f) * columns, line,
+            2 * next, first + w * next);
         if (i->op == IR_FRAGMENT_GET) codegen_define(g, id, w, element);
         else codegen_line(g, "%s = %s;", element, codegen_operand(g, i, 1, w));
     }

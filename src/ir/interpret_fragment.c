@@ -137,15 +137,19 @@ static void fragment_pair(machine *m, bool sets) {
             return;
         }
         const uint64_t matrix = lane / 32 * f->count + place;
-        uint64_t *elements =
-            m->fragments[number] + matrix * interpret_rows(f) * interpret_columns(f) +
-            (lane % 32 / 4 + 8 * (pair & 1)) * interpret_columns(f) + lane % 4 * 2 + pair / 2 * 8;
+        const uint32_t columns = interpret_columns(f), line = lane % 32 / 4, first = lane % 4 * 2;
+        const bool right = f->role == IR_ROLE_B;
+        uint64_t *elements = m->fragments[number] + matrix * interpret_rows(f) * columns +
+                             (right ? (first + 8 * pair) * columns + line
+                                    : (line + 8 * (pair & 1)) * columns + first + pair / 2 * 8);
         if (!sets && !m->filled[number][matrix])
             interpret_fail(m, "reads fragment %u, which is undefined", number);
         if (sets) m->filled[number][matrix] = true;
-        for (uint32_t w = 0; w < 2; w++)
-            if (sets) elements[w] = interpret_value(m, i->in[1], lane)[w];
-            else interpret_value(m, m->id, lane)[w] = elements[w];
+        for (uint32_t w = 0; w < 2; w++) {
+            uint64_t *element = elements + w * (right ? columns : 1);
+            if (sets) *element = interpret_value(m, i->in[1], lane)[w];
+            else interpret_value(m, m->id, lane)[w] = *element;
+        }
     }
 }
 

@@ -291,7 +291,8 @@
       EXACT, "as fragment_load, to memory", NO_TEXT, NO_VALUE)                                    \
     X(FRAGMENT_GET, fragment_get, FRAGMENT_GET, 1, IR_FLOATS, IR_READS, EXACT,                    \
       "the lane's pair j of a or c, of 16 rows: row lane / 4 + 8 * (j % 2), columns "             \
-      "2 * (lane % 4) + 8 * (j / 2) and the next",                                                \
+      "2 * (lane % 4) + 8 * (j / 2) and the next; of b, of 8 columns: column lane / 4, rows "     \
+      "2 * (lane % 4) + 8 * j and the next",                                                      \
       NO_TEXT, NO_VALUE)                                                                          \
     X(FRAGMENT_SET, fragment_set, FRAGMENT_SET, 2, 0, IR_READS | IR_WRITES, EXACT,                \
       "the pair = value", NO_TEXT, NO_VALUE)                                                      \

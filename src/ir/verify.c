@@ -305,11 +305,12 @@ static beryl_status check_fragments(const checker *c, ir_form form) {
         return want_all(c, IR_U32S, 1);
     }
     if (form == IR_FORM_FRAGMENT_GET || form == IR_FORM_FRAGMENT_SET) {
-        const uint32_t columns = f[0]->role == IR_ROLE_A ? f[0]->k : f[0]->n;
-        if (f[0]->role == IR_ROLE_B || f[0]->m != 16 || columns % 8 || k->subgroup_size != 32 ||
-            !ir_type_in(f[0]->type, 1u << IR_F32 | 1u << IR_F16 | 1u << IR_BF16) ||
-            i->imm >> 16 >= columns / 4)
-            return wrong(c, "names no pair of a matrix of 16 rows");
+        const bool right = f[0]->role == IR_ROLE_B;
+        const uint32_t length = f[0]->role == IR_ROLE_C ? f[0]->n : f[0]->k;
+        if ((right ? f[0]->n != 8 : f[0]->m != 16) || length % 8 || k->subgroup_size != 32 ||
+            !ir_type_in(f[0]->type, (right ? 0 : 1u << IR_F32) | 1u << IR_F16 | 1u << IR_BF16) ||
+            i->imm >> 16 >= length / (right ? 8 : 4))
+            return wrong(c, "names no pair of a matrix of 16 rows, or 8 columns of b");
         beryl_status status = want(c, 0, IR_U32S, 1);
         if (status || form == IR_FORM_FRAGMENT_SET)
             return status ? status : want(c, 1, 1u << f[0]->type, 2);

@@ -1,13 +1,18 @@
-/* attention_units.c - attention of few rows over many keys of F16 caches on matrix
- * units: a workgroup reads each of its keys once for up to 8 heads.
+/* attention_units.c - attention of few rows over many keys of F16 and Q8_0 caches on
+ * matrix units: a workgroup reads each of its keys once for up to 8 heads.
  *
  * A matrix has 16 rows and 8 heads need half of them, so the others hold what rounding took: row
  * h is a head's query in halves, row 8 + h the rest, times 2^11. Products of halves are exact in
  * f32, so a score (row h + row 8 + h / 2^11) is as good as one of f32 queries; the same with the
- * weights of the values. Keys come by asynchronous copies in chunks, several under way; first
- * all keys of the piece, whose scores stay in workgroup memory, then the weights, then its
- * values. The row's own key and value, where they come along, are worked on in f32 from
- * workgroup memory by the first piece. */
+ * weights of the values. Keys come by asynchronous copies in chunks, several under way; a round
+ * has all keys of a part of the piece, whose scores stay in workgroup memory, then the weights,
+ * then its values. The row's own key and value, where they come along, are worked on in f32 from
+ * workgroup memory by the first piece.
+ *
+ * Bytes of Q8_0 are halves as such, and their scales numbers of f32: a block's part of a score is
+ * a sum of its own, and weights are multiplied by the scales of a block of values before they
+ * become halves. A lane's word is four elements of a row, so elements of a depth and columns of
+ * the sums are in the order in which lanes have them. */
 #include "tile/attention.h"
 #include "base/build.h"
 #include "base/error.h"
@@ -21,25 +26,36 @@ enum {
     DEPTH = 16, /* what is summed at a time */
     LANES = 32,
     WARPS = 8,
-    CHUNK = 32, /* keys; */
-    KEY_TILES = CHUNK / TILE,
+    CHUNK = 32,       /* keys that are copied at a time; */
+    CHUNK_EIGHT = 64, /* of Q8_0 */
+    KEY_TILES = 4,
     KEY_PARTS = WARPS / KEY_TILES, /* parts of d, of scores */
-    PIECE = 256,                   /* keys, at most; */
-    PIECE_MIN = 32,                /* and at least, where there are fewer than units */
+    BLOCK = 32,                    /* of Q8_0, */
+    BLOCK_TILES = BLOCK / TILE,
+    ROUND = 256,    /* keys; pieces of several rows have one */
+    PIECE_MIN = 32, /* keys, where there are fewer than units */
     PIECES_MAX = 512,
     PAD = 8, /* elements: rows of matrices begin in other banks */
-    SCORES = PIECE + PAD,
+    SCORES = ROUND + PAD,
     STAGES_MAX = 5,
     STAGES_MIN = 3,
     KEYS_FAR = 512 /* more keys than these */
 };
 
 typedef struct form {
-    uint32_t heads, n_split, stages;
+    uint32_t heads, n_split, stages, chunk;
+    bool eight;    /* Q8_0 */
+    uint32_t line; /* of the stage: halves of a row, or words, scales behind the bytes */
 } form;
 
-static uint32_t line_of(uint32_t d) { /* elements of a staged row */
+static uint32_t line_of(uint32_t d) { /* elements of a row of queries, of sums */
     return d + PAD;
+}
+
+/* Rows of words begin in banks 4 * odd from each other. */
+static uint32_t words_of(uint32_t d) {
+    const uint32_t words = d / 4 + d / 64;
+    return words % 8 ? words : words + 4;
 }
 
 /* Lines of room: first the query heads', then of scores, then of sums. Behind them are the row's
@@ -58,18 +74,24 @@ static bool form_of(const device_caps *caps, const attention_task *a, form *f) {
     if (!BUILD_HAS_C_TEXTS || !ir_has_fragment(caps, IR_F16, IR_F32, ROWS, TILE, DEPTH) ||
         caps->subgroup_size != LANES || caps->workgroup_invocations < WARPS * LANES)
         return false;
-    if (a->cache != TYPE_F16 || !a->dense || a->k_offset || a->v_offset ||
-        a->d % (ATTENTION_EIGHT * LANES) || a->d > ATTENTION_EIGHT * ATTENTION_EIGHTS_MAX * LANES ||
-        a->n_head % a->n_kv || a->keys <= KEYS_FAR)
+    if ((a->cache != TYPE_F16 && a->cache != TYPE_Q8_0) || !a->dense || a->k_offset ||
+        a->v_offset || a->d % (ATTENTION_EIGHT * LANES) ||
+        a->d > ATTENTION_EIGHT * ATTENTION_EIGHTS_MAX * LANES || a->n_head % a->n_kv ||
+        a->keys <= KEYS_FAR)
         return false;
     f->heads = a->n_head / a->n_kv < HEADS ? a->n_head / a->n_kv : HEADS;
     while (a->n_head / a->n_kv % f->heads) f->heads--;
-    const uint32_t fixed = (room_of(a->d) + 2) * a->d * 4 + halves_of(a->d) * 2 + 64,
-                   stage = CHUNK * line_of(a->d) * 2;
+    f->eight = a->cache == TYPE_Q8_0;
+    f->chunk = f->eight ? CHUNK_EIGHT : CHUNK;
+    f->line = f->eight ? words_of(a->d) : line_of(a->d);
+    const uint32_t fixed = (room_of(a->d) + 2) * a->d * 4 + halves_of(a->d) * 2 + 8 * HEADS,
+                   stage = f->chunk * f->line * (f->eight ? 4 : 2);
     if (caps->workgroup_bytes < fixed + STAGES_MIN * stage) return false;
     f->stages = (caps->workgroup_bytes - fixed) / stage;
     if (f->stages > STAGES_MAX) f->stages = STAGES_MAX;
-    const uint32_t beside = a->n_head / f->heads * a->n, least = (a->keys + PIECE - 1) / PIECE,
+    /* one for each unit; rows may have keys of different numbers, which short pieces spread */
+    const uint32_t beside = a->n_head / f->heads * a->n,
+                   least = a->n > 1 ? (a->keys + ROUND - 1) / ROUND : 2,
                    most = (a->keys + PIECE_MIN - 1) / PIECE_MIN;
     f->n_split = units / beside;
     if (f->n_split > most) f->n_split = most;
@@ -99,24 +121,51 @@ typedef struct shared {
     attention_result result;
     attention_keys of;
     ir_memory wide; /* x.memory: scores [KEY_PARTS, ROWS, SCORES], then sums [ROWS, d] */
-    /* halves: [ROWS, d], [ROWS, PIECE], chunks [CHUNK, d]; f32: own key's weights */
-    ir_memory queries, weights, stage, own;
+    /* halves: [ROWS, d], [ROWS, ROUND], of Q8_0 f32 [HEADS, ROUND]; chunks [chunk, line];
+     * f32 [HEADS]: own key's weights, what a round leaves of the sums before */
+    ir_memory queries, weights, stage, own, keep;
+    ir_memory most, total; /* registers: of the warp's head */
     ir_fragments query, key, score, weight, value, sum;
     ir_id count, ring, chunks, warp, own_score;
+    ir_id row, pair; /* of matrices, the lane's: lane / 4, 2 * (lane % 4) */
 } shared;
+
+typedef struct stretch {      /* a round */
+    ir_id keys, chunks, step; /* step: its first */
+} stretch;
 
 static ir_id constant(shared *s, uint32_t n) {
     return ir_u32(s->k.b, n);
 }
 
+static uint32_t round_chunks(const shared *s) { /* at most */
+    return ROUND / s->f.chunk;
+}
+
+static stretch stretch_of(shared *s, ir_id round) {
+    tile_kernel *k = &s->k;
+    ir_builder *b = k->b;
+    const uint32_t chunks = round_chunks(s);
+    return (stretch){
+        ir_min(b, ir_sub(b, s->count, tile_mul(k, round, ROUND)), constant(s, ROUND)),
+        ir_min(b, ir_sub(b, s->chunks, tile_mul(k, round, chunks)), constant(s, chunks)),
+        tile_mul(k, round, 2 * chunks)};
+}
+
 static void declare(shared *s) {
-    ir_builder *b = s->k.b;
+    tile_kernel *k = &s->k;
+    ir_builder *b = k->b;
     const uint32_t d = s->a->d;
+    const bool eight = s->f.eight;
     s->x.memory = s->wide = ir_workgroup(b, IR_F32, (room_of(d) + 2) * d);
     s->queries = ir_workgroup(b, IR_F16, ROWS * line_of(d));
-    s->weights = ir_workgroup(b, IR_F16, ROWS * SCORES);
-    s->stage = ir_workgroup(b, IR_F16, s->f.stages * CHUNK * line_of(d));
+    s->weights =
+        eight ? ir_workgroup(b, IR_F32, HEADS * SCORES) : ir_workgroup(b, IR_F16, ROWS * SCORES);
+    s->stage = ir_workgroup(b, eight ? IR_U32 : IR_F16, s->f.stages * s->f.chunk * s->f.line);
     s->own = ir_workgroup(b, IR_F32, HEADS);
+    s->keep = ir_workgroup(b, IR_F32, HEADS);
+    s->most = ir_register(b, IR_F32, 1);
+    s->total = ir_register(b, IR_F32, 1);
     attention_lines_declare(&s->x);
     s->query = ir_fragment(b, IR_ROLE_A, IR_F16, ROWS, TILE, DEPTH, d / KEY_PARTS / DEPTH);
     s->key = ir_fragment(b, IR_ROLE_B, IR_F16, ROWS, TILE, DEPTH, 1);
@@ -125,108 +174,200 @@ static void declare(shared *s) {
     s->value = ir_fragment(b, IR_ROLE_B, IR_F16, ROWS, TILE, DEPTH, 1);
     s->sum = ir_fragment(b, IR_ROLE_C, IR_F32, ROWS, TILE, DEPTH, d / WARPS / TILE);
     s->warp = s->x.member;
+    s->row = tile_div(k, s->x.lane, 4);
+    s->pair = tile_mul(k, tile_rem(k, s->x.lane, 4), 2);
 }
 
-/* ---- chunks: step i is keys of chunk i, then values ------------------------------------------ */
+/* ---- chunks: of each round the keys' steps, then the values' --------------------------------- */
 
-static void copy(shared *s, const attention_cache *from, ir_id chunk, ir_id slot) {
+/* `units` of 16 bytes of each of a chunk's rows, from `from` on: of the caches `each` elements,
+ * halves or words, lines one after another; in the stage from `to` on. */
+static void copy_units(shared *s, const attention_cache *cache, ir_id chunk, ir_id slot,
+                       uint32_t units, ir_id from, uint32_t to) {
     tile_kernel *k = &s->k;
     ir_builder *b = k->b;
     const attention_task *a = s->a;
-    const uint32_t eights = a->d / ATTENTION_EIGHT;
-    for (uint32_t i = 0; i < CHUNK * eights / (WARPS * LANES); i++) {
-        ir_id at = tile_add(k, s->x.local, i * WARPS * LANES), row = tile_div(k, at, eights),
-              eight = tile_mul(k, tile_rem(k, at, eights), ATTENTION_EIGHT);
-        ir_id key = ir_add(b, tile_mul(k, chunk, CHUNK), row), valid = ir_lt(b, key, s->count);
+    const form *f = &s->f;
+    const uint32_t each = f->eight ? 4 : ATTENTION_EIGHT, all = f->chunk * units;
+    for (uint32_t i = 0; i < all; i += WARPS * LANES) {
+        ir_id at = tile_add(k, s->x.local, i), row = tile_div(k, at, units),
+              unit = tile_mul(k, tile_rem(k, at, units), each);
+        if (all - i < WARPS * LANES) ir_if(b, ir_lt(b, at, constant(s, all)));
+        ir_id key = ir_add(b, tile_mul(k, chunk, f->chunk), row), valid = ir_lt(b, key, s->count);
         ir_id place = ir_add(b, s->ring, ir_min(b, key, tile_add(k, s->count, UINT32_MAX))),
               rows = constant(s, a->n_row);
         place = ir_select(b, ir_ge(b, place, rows), ir_sub(b, place, rows), place);
-        ir_id source = ir_add(
-            b,
-            tile_mul(k, ir_add(b, tile_mul(k, ir_add(b, s->of.base, place), a->n_kv), s->x.kv),
-                     a->d),
-            eight);
-        ir_id target = ir_add(
-            b, ir_add(b, tile_mul(k, slot, CHUNK * line_of(a->d)), tile_mul(k, row, line_of(a->d))),
-            eight);
-        ir_copy_async(b, s->stage, target, from->at, source, 16, valid);
+        ir_id line = ir_add(b, tile_mul(k, ir_add(b, s->of.base, place), a->n_kv), s->x.kv),
+              source = ir_add(b, tile_mul(k, line, units * each), unit);
+        if (from != IR_NO_ID) source = ir_add(b, source, from);
+        ir_id target = ir_add(b, tile_mul(k, slot, f->chunk * f->line),
+                              ir_add(b, tile_mul(k, row, f->line), tile_add(k, unit, to)));
+        ir_copy_async(b, s->stage, target, cache->at, attention_cache_bound(cache, source), 16,
+                      valid);
+        if (all - i < WARPS * LANES) ir_end(b);
     }
 }
 
-/* Asks for step i, if there is one. keys: it may still be one of keys. */
-static void ask(shared *s, ir_id i, bool keys) {
+static void copy(shared *s, const attention_cache *cache, ir_id chunk, ir_id slot) {
+    const uint32_t d = s->a->d;
+    if (!s->f.eight) {
+        copy_units(s, cache, chunk, slot, d / ATTENTION_EIGHT, IR_NO_ID, 0);
+        return;
+    }
+    copy_units(s, cache, chunk, slot, d / 16, IR_NO_ID, 0);
+    copy_units(s, cache, chunk, slot, d / 256, constant(s, cache->plane), d / 4);
+}
+
+/* Asks for step i, if there is one. */
+static void ask(shared *s, ir_id i) {
     tile_kernel *k = &s->k;
     ir_builder *b = k->b;
-    ir_id slot = tile_rem(k, i, s->f.stages);
-    if (keys) {
-        ir_if(b, ir_lt(b, i, s->chunks));
-        copy(s, &s->keys, i, slot);
-        ir_end(b);
-    }
-    ir_if(b, ir_and(b, ir_ge(b, i, s->chunks), ir_lt(b, i, tile_mul(k, s->chunks, 2))));
-    copy(s, &s->values, ir_sub(b, i, s->chunks), slot);
+    const uint32_t most = round_chunks(s);
+    ir_id round = tile_div(k, i, 2 * most), first = tile_mul(k, round, most),
+          step = tile_rem(k, i, 2 * most), slot = tile_rem(k, i, s->f.stages);
+    ir_id keys = ir_min(b, ir_sub(b, s->chunks, first), constant(s, most));
+    ir_if(b, ir_lt(b, i, tile_mul(k, s->chunks, 2)));
+    ir_if(b, ir_lt(b, step, keys));
+    copy(s, &s->keys, ir_add(b, first, step), slot);
+    ir_else(b);
+    copy(s, &s->values, ir_add(b, first, ir_sub(b, step, keys)), slot);
+    ir_end(b);
     ir_end(b);
     ir_copy_commit(b);
 }
 
 /* Waits for step i, asks for the last one that there is room for: its place is that of step i -
  * 1. Where step i lies. */
-static ir_id turn(shared *s, ir_id i, bool keys) {
+static ir_id turn(shared *s, ir_id i) {
     tile_kernel *k = &s->k;
     ir_copy_wait(k->b, s->f.stages - 2);
     ir_barrier(k->b);
-    ask(s, tile_add(k, i, s->f.stages - 1), keys);
-    return tile_mul(k, tile_rem(k, i, s->f.stages), CHUNK * line_of(s->a->d));
+    ask(s, tile_add(k, i, s->f.stages - 1));
+    return tile_mul(k, tile_rem(k, i, s->f.stages), s->f.chunk * s->f.line);
 }
 
 /* ---- queries, scores, weights, values -------------------------------------------------------- */
 
 /* A number of rows h and 8 + h. */
-static ir_id halved(shared *s, ir_id x, ir_id is_rest, uint32_t width) {
+static void halve(shared *s, ir_id x, uint32_t width, ir_id out[2]) {
     ir_builder *b = s->k.b;
-    ir_id whole = ir_cast(b, IR_F32, ir_cast(b, IR_F16, x)),
-          rest = ir_mul(b, ir_sub(b, x, whole), ir_number(b, IR_F32, width, REST));
-    return ir_cast(b, IR_F16, ir_select(b, ir_splat(b, is_rest, width), rest, whole));
+    out[0] = ir_cast(b, IR_F16, x);
+    out[1] = ir_cast(
+        b, IR_F16,
+        ir_mul(b, ir_sub(b, x, ir_cast(b, IR_F32, out[0])), ir_number(b, IR_F32, width, REST)));
 }
 
+/* Of Q8_0, of four elements of a depth the first two are before all others' last two. */
 static void queries(shared *s) {
     tile_kernel *k = &s->k;
     ir_builder *b = k->b;
     const uint32_t d = s->a->d, fours = d / 4;
-    ir_id i = ir_loop(b, s->x.local, constant(s, ROWS * fours), constant(s, WARPS * LANES));
-    ir_id row = tile_div(k, i, fours), four = tile_rem(k, i, fours), head = tile_rem(k, row, HEADS);
-    ir_id line = ir_min(b, head, constant(s, s->f.heads - 1));
+    ir_id i = ir_loop(b, s->x.local, constant(s, HEADS * fours), constant(s, WARPS * LANES));
+    ir_id head = tile_div(k, i, fours), four = tile_rem(k, i, fours), column = tile_mul(k, four, 4);
+    ir_id line = ir_min(b, head, constant(s, s->f.heads - 1)), parts[2];
     ir_id x = ir_load(b, s->x.memory,
                       ir_add(b, tile_mul(k, line, d), attention_line_place(&s->x, 0, four)), 4);
     x = ir_select(b, ir_splat(b, ir_lt(b, head, constant(s, s->f.heads)), 4), x,
                   ir_number(b, IR_F32, 4, 0));
-    ir_store(b, s->queries, ir_add(b, tile_mul(k, row, line_of(d)), tile_mul(k, four, 4)),
-             halved(s, x, ir_ge(b, row, constant(s, HEADS)), 4));
+    halve(s, x, 4, parts);
+    if (s->f.eight) column = ir_sub(b, column, tile_mul(k, tile_rem(k, four, DEPTH / 4), 2));
+    for (uint32_t p = 0; p < 2; p++) {
+        ir_id to = ir_add(b, tile_mul(k, tile_add(k, head, p * HEADS), line_of(d)), column);
+        if (!s->f.eight) {
+            ir_store(b, s->queries, to, parts[p]);
+            continue;
+        }
+        ir_store(b, s->queries, to, ir_swizzle(b, parts[p], 2, 0x10));
+        ir_store(b, s->queries, tile_add(k, to, DEPTH / 2), ir_swizzle(b, parts[p], 2, 0x32));
+    }
     ir_end(b);
 }
 
-/* A warp has a tile of each chunk's keys and a part of d. */
-static void scores(shared *s) {
+/* Bytes of a word. */
+static ir_id bytes(shared *s, ir_id at) {
+    ir_builder *b = s->k.b;
+    ir_id word = ir_load(b, s->stage, at, 1);
+    return ir_cast(b, IR_F32, ir_cast(b, IR_I32, ir_bitcast(b, IR_I8, 4, word)));
+}
+
+/* Scores of a tile that lies at `at`, columns from `first` on. */
+static void tile_scores(shared *s, ir_id at, ir_id first) {
     tile_kernel *k = &s->k;
     ir_builder *b = k->b;
-    const uint32_t part = s->a->d / KEY_PARTS, line = line_of(s->a->d);
-    ir_id tile = tile_rem(k, s->warp, KEY_TILES), own = tile_div(k, s->warp, KEY_TILES),
-          first = tile_mul(k, own, part), zero = constant(s, 0);
-    for (uint32_t i = 0; i < part / DEPTH; i++)
-        ir_fragment_load(b, s->query, constant(s, i), s->queries, tile_add(k, first, i * DEPTH),
-                         constant(s, line), false);
-    ir_id step = ir_loop(b, zero, s->chunks, constant(s, 1)), at = turn(s, step, true);
-    at = ir_add(b, ir_add(b, at, tile_mul(k, tile, TILE * line)), first);
-    ir_fragment_fill(b, s->score, zero, ir_f32(b, 0));
-    for (uint32_t i = 0; i < part / DEPTH; i++) {
-        ir_fragment_load(b, s->key, zero, s->stage, tile_add(k, at, i * DEPTH), constant(s, line),
-                         true);
-        ir_fragment_mma(b, s->score, zero, s->query, constant(s, i), s->key, zero);
+    const uint32_t line = s->f.line;
+    at = ir_add(b, at, first);
+    ir_fragment_fill(b, s->score, constant(s, 0), ir_f32(b, 0));
+    for (uint32_t i = 0; i < s->a->d / KEY_PARTS / DEPTH; i++) {
+        ir_fragment_load(b, s->key, constant(s, 0), s->stage, tile_add(k, at, i * DEPTH),
+                         constant(s, line), true);
+        ir_fragment_mma(b, s->score, constant(s, 0), s->query, constant(s, i), s->key,
+                        constant(s, 0));
     }
-    ir_id to = ir_add(b, tile_mul(k, own, ROWS * SCORES),
-                      ir_add(b, tile_mul(k, step, CHUNK), tile_mul(k, tile, TILE)));
-    ir_fragment_store(b, s->score, zero, s->wide, to, constant(s, SCORES), false);
+}
+
+/* The same of Q8_0: a block's part is multiplied by its scales. */
+static void tile_scores_eight(shared *s, ir_id at, ir_id first) {
+    tile_kernel *k = &s->k;
+    ir_builder *b = k->b;
+    const uint32_t line = s->f.line, d = s->a->d;
+    ir_id zero = constant(s, 0), word = ir_add(b, at, tile_mul(k, s->row, line)), sums[2];
+    word = ir_add(b, word, ir_add(b, tile_div(k, first, 4), tile_div(k, s->pair, 2)));
+    ir_id scales = tile_add(k, ir_add(b, at, tile_div(k, first, 2 * BLOCK)), d / 4);
+    scales = ir_add(b, scales, tile_mul(k, s->pair, line));
+    for (uint32_t block = 0; block < d / KEY_PARTS / BLOCK; block += 2) {
+        ir_id two[2]; /* keys; scales of two blocks */
+        for (uint32_t i = 0; i < 2; i++) {
+            ir_id bits = ir_load(b, s->stage, tile_add(k, scales, i * line + block / 2), 1);
+            two[i] = ir_cast(b, IR_F32, ir_bitcast(b, IR_F16, 2, bits));
+        }
+        for (uint32_t e = 0; e < 2; e++) {
+            ir_fragment_fill(b, s->score, zero, ir_f32(b, 0));
+            for (uint32_t i = 0; i < BLOCK / DEPTH; i++) {
+                const uint32_t depth = (block + e) * (BLOCK / DEPTH) + i;
+                ir_id x = bytes(s, tile_add(k, word, depth * DEPTH / 4));
+                ir_fragment_set(b, s->key, zero, 0, ir_cast(b, IR_F16, ir_swizzle(b, x, 2, 0x10)));
+                ir_fragment_set(b, s->key, zero, 1, ir_cast(b, IR_F16, ir_swizzle(b, x, 2, 0x32)));
+                ir_fragment_mma(b, s->score, zero, s->query, constant(s, depth), s->key, zero);
+            }
+            ir_id scale =
+                ir_compose(b, (ir_id[]){ir_extract(b, two[0], e), ir_extract(b, two[1], e)}, 2);
+            for (uint32_t p = 0; p < 2; p++) {
+                ir_id x = ir_fragment_get(b, s->score, zero, p);
+                sums[p] = block + e ? ir_fma(b, x, scale, sums[p]) : ir_mul(b, x, scale);
+            }
+        }
+    }
+    for (uint32_t p = 0; p < 2; p++) ir_fragment_set(b, s->score, zero, p, sums[p]);
+}
+
+/* A warp has every fourth tile of a chunk's keys and a part of d. */
+static void scores(shared *s, const stretch *p) {
+    tile_kernel *k = &s->k;
+    ir_builder *b = k->b;
+    const form *f = &s->f;
+    ir_id tile = tile_rem(k, s->warp, KEY_TILES), own = tile_div(k, s->warp, KEY_TILES),
+          first = tile_mul(k, own, s->a->d / KEY_PARTS), zero = constant(s, 0);
+    ir_id step = ir_loop(b, zero, p->chunks, constant(s, 1)),
+          at = turn(s, ir_add(b, p->step, step));
+    for (uint32_t i = 0; i < f->chunk; i += KEY_TILES * TILE) {
+        ir_id key = tile_add(k, tile_mul(k, tile, TILE), i),
+              from = ir_add(b, at, tile_mul(k, key, f->line));
+        if (f->eight) tile_scores_eight(s, from, first);
+        else tile_scores(s, from, first);
+        ir_id to =
+            ir_add(b, tile_mul(k, own, ROWS * SCORES), ir_add(b, tile_mul(k, step, f->chunk), key));
+        ir_fragment_store(b, s->score, zero, s->wide, to, constant(s, SCORES), false);
+    }
     ir_end(b);
+}
+
+static void load_queries(shared *s) {
+    tile_kernel *k = &s->k;
+    const uint32_t part = s->a->d / KEY_PARTS;
+    ir_id first = tile_mul(k, tile_div(k, s->warp, KEY_TILES), part);
+    for (uint32_t i = 0; i < part / DEPTH; i++)
+        ir_fragment_load(k->b, s->query, constant(s, i), s->queries, tile_add(k, first, i * DEPTH),
+                         constant(s, line_of(s->a->d)), false);
 }
 
 /* The row's own key: a group a head, all of its lanes know the score. */
@@ -259,17 +400,29 @@ static ir_id score_at(shared *s, ir_id key) {
     return ir_fma(b, rest, ir_f32(b, 1 / REST), whole);
 }
 
+/* Nothing, or the row's own key: its score is the highest so far, so its weight is 1. */
+static void softmax_begin(shared *s) {
+    ir_builder *b = s->k.b;
+    ir_id most = ir_f32(b, ATTENTION_LEAST), total = ir_f32(b, 0);
+    if (s->a->k) {
+        most = ir_select(b, s->x.fresh, s->own_score, most);
+        total = ir_select(b, s->x.fresh, ir_f32(b, 1), total);
+    }
+    ir_set(b, s->most, most);
+    ir_set(b, s->total, total);
+    for (uint32_t t = 0; t < s->a->d / WARPS / TILE; t++)
+        ir_fragment_fill(b, s->sum, constant(s, t), ir_f32(b, 0));
+}
+
 /* A group a head. */
-static void softmax(shared *s) {
+static void softmax(shared *s, const stretch *p) {
     tile_kernel *k = &s->k;
     ir_builder *b = k->b;
-    const attention_task *a = s->a;
-    ir_memory kept = ir_register(b, IR_F32, PIECE / LANES);
-    ir_id most = ir_f32(b, ATTENTION_LEAST), total = ir_f32(b, 0), seen[PIECE / LANES],
-          own = IR_NO_ID;
-    for (uint32_t i = 0; i < PIECE / LANES; i++) {
+    ir_memory kept = ir_register(b, IR_F32, ROUND / LANES);
+    ir_id before = ir_get(b, s->most), most = before, total = ir_f32(b, 0), seen[ROUND / LANES];
+    for (uint32_t i = 0; i < ROUND / LANES; i++) {
         ir_id key = tile_add(k, s->x.lane, i * LANES);
-        seen[i] = ir_lt(b, key, s->count);
+        seen[i] = ir_lt(b, key, p->keys);
         ir_store(b, kept, constant(s, i), ir_f32(b, ATTENTION_LEAST));
         ir_if(b, seen[i]);
         ir_store(b, kept, constant(s, i), score_at(s, key));
@@ -277,59 +430,141 @@ static void softmax(shared *s) {
         most = ir_max(b, most, ir_load(b, kept, constant(s, i), 1));
     }
     most = ir_subgroup_max(b, most);
-    if (a->k) {
-        own = ir_select(b, s->x.fresh, s->own_score, ir_f32(b, ATTENTION_LEAST));
-        most = ir_max(b, most, own);
-    }
-    for (uint32_t i = 0; i < PIECE / LANES; i++) {
+    for (uint32_t i = 0; i < ROUND / LANES; i++) {
         ir_id x =
             ir_select(b, seen[i], ir_exp(b, ir_sub(b, ir_load(b, kept, constant(s, i), 1), most)),
                       ir_f32(b, 0));
         ir_id at = ir_add(b, tile_mul(k, s->warp, SCORES), tile_add(k, s->x.lane, i * LANES));
         total = ir_add(b, total, x);
-        ir_store(b, s->weights, at, halved(s, x, ir_bool(b, false), 1));
-        ir_store(b, s->weights, tile_add(k, at, HEADS * SCORES), halved(s, x, ir_bool(b, true), 1));
+        if (s->f.eight) {
+            ir_store(b, s->weights, at, x);
+            continue;
+        }
+        ir_id parts[2];
+        halve(s, x, 1, parts);
+        ir_store(b, s->weights, at, parts[0]);
+        ir_store(b, s->weights, tile_add(k, at, HEADS * SCORES), parts[1]);
     }
-    total = ir_subgroup_add(b, total);
-    if (a->k) {
-        own = ir_select(b, s->x.fresh, ir_exp(b, ir_sub(b, own, most)), ir_f32(b, 0));
-        total = ir_add(b, total, own);
+    ir_id keep = ir_exp(b, ir_sub(b, before, most));
+    ir_set(b, s->most, most);
+    ir_set(b, s->total, ir_fma(b, ir_get(b, s->total), keep, ir_subgroup_add(b, total)));
+    ir_if(b, ir_eq(b, s->x.lane, constant(s, 0)));
+    ir_store(b, s->keep, s->warp, keep);
+    ir_end(b);
+}
+
+/* Sums of the rounds before. */
+static void keep_sums(shared *s) {
+    ir_builder *b = s->k.b;
+    ir_id keep = ir_splat(b, ir_load(b, s->keep, s->row, 1), 2);
+    for (uint32_t t = 0; t < s->a->d / WARPS / TILE; t++)
+        for (uint32_t p = 0; p < 2; p++)
+            ir_fragment_set(b, s->sum, constant(s, t), p,
+                            ir_mul(b, ir_fragment_get(b, s->sum, constant(s, t), p), keep));
+}
+
+/* A depth of values that lies at `at`, of the warp's columns; keys: the first. */
+static void add_values(shared *s, ir_id at, ir_id keys) {
+    tile_kernel *k = &s->k;
+    ir_builder *b = k->b;
+    const uint32_t part = s->a->d / WARPS;
+    ir_id zero = constant(s, 0), first = ir_add(b, at, tile_mul(k, s->warp, part));
+    ir_fragment_load(b, s->weight, zero, s->weights, keys, constant(s, SCORES), false);
+    for (uint32_t t = 0; t < part / TILE; t++) {
+        ir_fragment_load(b, s->value, zero, s->stage, tile_add(k, first, t * TILE),
+                         constant(s, s->f.line), false);
+        ir_fragment_mma(b, s->sum, constant(s, t), s->weight, zero, s->value, zero);
     }
+}
+
+/* The same of Q8_0: column 8 * t + n of a block's sums is element 4 * n + t. */
+static void add_values_eight(shared *s, ir_id at, ir_id keys) {
+    tile_kernel *k = &s->k;
+    ir_builder *b = k->b;
+    const uint32_t blocks = s->a->d / WARPS / BLOCK, line = s->f.line;
+    static const uint32_t row[4] = {0, 1, DEPTH / 2, DEPTH / 2 + 1};
+    ir_id zero = constant(s, 0), lines = ir_add(b, at, tile_mul(k, s->pair, line)), weights[2];
+    for (uint32_t i = 0; i < 2; i++)
+        weights[i] = ir_load(b, s->weights,
+                             ir_add(b, tile_mul(k, s->row, SCORES),
+                                    ir_add(b, tile_add(k, keys, row[2 * i]), s->pair)),
+                             2);
+    for (uint32_t i = 0; i < blocks; i++) {
+        ir_id block = tile_add(k, tile_mul(k, s->warp, blocks), i), numbers[4], scales[4];
+        for (uint32_t r = 0; r < 4; r++) {
+            ir_id from = tile_add(k, lines, row[r] * line);
+            ir_id bits = ir_load(
+                b, s->stage, tile_add(k, ir_add(b, from, tile_div(k, block, 2)), s->a->d / 4), 1);
+            bits = ir_cast(b, IR_U16, ir_shr(b, bits, tile_mul(k, tile_rem(k, block, 2), 16)));
+            scales[r] = ir_cast(b, IR_F32, ir_bitcast(b, IR_F16, 1, bits));
+            numbers[r] = bytes(s, ir_add(b, from, ir_add(b, tile_mul(k, block, 8), s->row)));
+        }
+        for (uint32_t r = 0; r < 2; r++) {
+            ir_id parts[2];
+            halve(s, ir_mul(b, weights[r], ir_compose(b, scales + 2 * r, 2)), 2, parts);
+            for (uint32_t p = 0; p < 2; p++)
+                ir_fragment_set(b, s->weight, zero, 2 * r + p, parts[p]);
+        }
+        for (uint32_t t = 0; t < BLOCK_TILES; t++) {
+            for (uint32_t r = 0; r < 2; r++) {
+                ir_id x[2] = {ir_extract(b, numbers[2 * r], t),
+                              ir_extract(b, numbers[2 * r + 1], t)};
+                ir_fragment_set(b, s->value, zero, r, ir_cast(b, IR_F16, ir_compose(b, x, 2)));
+            }
+            ir_fragment_mma(b, s->sum, constant(s, i * BLOCK_TILES + t), s->weight, zero, s->value,
+                            zero);
+        }
+    }
+}
+
+/* A warp has a part of d. */
+static void values(shared *s, const stretch *p) {
+    tile_kernel *k = &s->k;
+    ir_builder *b = k->b;
+    const form *f = &s->f;
+    ir_id step = ir_loop(b, constant(s, 0), p->chunks, constant(s, 1)),
+          at = turn(s, ir_add(b, p->step, ir_add(b, p->chunks, step))),
+          keys = tile_mul(k, step, f->chunk);
+    for (uint32_t i = 0; i < f->chunk; i += DEPTH) {
+        ir_id from = tile_add(k, at, i * f->line), key = tile_add(k, keys, i);
+        if (f->eight) add_values_eight(s, from, key);
+        else add_values(s, from, key);
+    }
+    ir_end(b);
+}
+
+/* What has been found of the piece: sums, to workgroup memory, the stats. */
+static void finish(shared *s) {
+    tile_kernel *k = &s->k;
+    ir_builder *b = k->b;
+    const attention_task *a = s->a;
+    const uint32_t part = a->d / WARPS;
+    ir_id first = tile_mul(k, s->warp, part), both[2] = {ir_get(b, s->most), ir_get(b, s->total)};
+    for (uint32_t t = 0; t < part / TILE; t++)
+        ir_fragment_store(b, s->sum, constant(s, t), s->wide, tile_add(k, first, t * TILE),
+                          constant(s, line_of(a->d)), false);
     ir_if(b, ir_and(b, ir_eq(b, s->x.lane, constant(s, 0)),
                     ir_lt(b, s->warp, constant(s, s->f.heads))));
-    if (a->k) ir_store(b, s->own, s->warp, own);
-    ir_id head = ir_add(b, tile_mul(k, s->x.row, a->n_head), ir_add(b, s->x.first_head, s->warp)),
-          both[2] = {most, total};
+    if (a->k)
+        ir_store(
+            b, s->own, s->warp,
+            ir_select(b, s->x.fresh, ir_exp(b, ir_sub(b, s->own_score, both[0])), ir_f32(b, 0)));
+    ir_id head = ir_add(b, tile_mul(k, s->x.row, a->n_head), ir_add(b, s->x.first_head, s->warp));
     ir_store(b, s->result.stats,
              tile_mul(k, ir_add(b, tile_mul(k, head, a->n_split), s->x.piece), 2),
              ir_compose(b, both, 2));
     ir_end(b);
 }
 
-/* A warp has a part of d. */
-static void values(shared *s) {
+/* A four of a line of the sums. */
+static ir_id sums_at(shared *s, ir_id line, ir_id four) {
     tile_kernel *k = &s->k;
     ir_builder *b = k->b;
-    const uint32_t part = s->a->d / WARPS, line = line_of(s->a->d);
-    ir_id first = tile_mul(k, s->warp, part), zero = constant(s, 0);
-    for (uint32_t t = 0; t < part / TILE; t++)
-        ir_fragment_fill(b, s->sum, constant(s, t), ir_f32(b, 0));
-    ir_id step = ir_loop(b, s->chunks, tile_mul(k, s->chunks, 2), constant(s, 1)),
-          at = ir_add(b, turn(s, step, false), first);
-    ir_id keys = tile_mul(k, ir_sub(b, step, s->chunks), CHUNK);
-    for (uint32_t i = 0; i < CHUNK; i += DEPTH) {
-        ir_fragment_load(b, s->weight, zero, s->weights, tile_add(k, keys, i), constant(s, SCORES),
-                         false);
-        for (uint32_t t = 0; t < part / TILE; t++) {
-            ir_fragment_load(b, s->value, zero, s->stage, tile_add(k, at, i * line + t * TILE),
-                             constant(s, line), false);
-            ir_fragment_mma(b, s->sum, constant(s, t), s->weight, zero, s->value, zero);
-        }
-    }
-    ir_end(b);
-    for (uint32_t t = 0; t < part / TILE; t++)
-        ir_fragment_store(b, s->sum, constant(s, t), s->wide, tile_add(k, first, t * TILE),
-                          constant(s, line), false);
+    if (!s->f.eight) return ir_load(b, s->wide, ir_add(b, line, tile_mul(k, four, 4)), 4);
+    ir_id at = ir_add(b, line, tile_mul(k, tile_div(k, four, TILE), BLOCK)), x[4];
+    at = ir_add(b, at, tile_rem(k, four, TILE));
+    for (uint32_t t = 0; t < 4; t++) x[t] = ir_load(b, s->wide, tile_add(k, at, t * TILE), 1);
+    return ir_compose(b, x, 4);
 }
 
 static void store(shared *s) {
@@ -339,9 +574,9 @@ static void store(shared *s) {
     const uint32_t fours = a->d / 4, line = line_of(a->d);
     ir_id i = ir_loop(b, s->x.local, constant(s, s->f.heads * fours), constant(s, WARPS * LANES));
     ir_id head = tile_div(k, i, fours), four = tile_rem(k, i, fours), column = tile_mul(k, four, 4);
-    ir_id at = ir_add(b, tile_mul(k, head, line), column);
-    ir_id x = ir_fma(b, ir_load(b, s->wide, tile_add(k, at, HEADS * line), 4),
-                     ir_number(b, IR_F32, 4, 1 / REST), ir_load(b, s->wide, at, 4));
+    ir_id at = tile_mul(k, head, line);
+    ir_id x = ir_fma(b, sums_at(s, tile_add(k, at, HEADS * line), four),
+                     ir_number(b, IR_F32, 4, 1 / REST), sums_at(s, at, four));
     if (a->k) {
         ir_id value =
                   ir_load(b, s->x.memory, attention_line_place(&s->x, room_of(a->d) + 1, four), 4),
@@ -388,11 +623,11 @@ beryl_status attention_units(lowering *l, const graph_node *node, const attentio
     ir_id begin = ir_min(b, ir_mul(b, s.x.piece, span), all);
     s.count = ir_min(b, span, ir_sub(b, all, begin));
     s.ring = tile_rem(k, ir_add(b, s.of.first, begin), a->n_row);
-    s.chunks = tile_div(k, tile_add(k, s.count, CHUNK - 1), CHUNK);
+    s.chunks = tile_div(k, tile_add(k, s.count, s.f.chunk - 1), s.f.chunk);
     ir_if(b, ir_or(b, ir_gt(b, s.count, none), s.x.fresh));
     attention_lines_load(&s.x);
     ir_id early = ir_loop(b, none, constant(&s, s.f.stages - 1), constant(&s, 1));
-    ask(&s, early, true);
+    ask(&s, early);
     ir_end(b);
     attention_lines_make(&s.x);
     ir_barrier(b);
@@ -400,10 +635,22 @@ beryl_status attention_units(lowering *l, const graph_node *node, const attentio
     own_score(&s);
     attention_lines_store_own(&s.x, &s.of, &s.keys, &s.values);
     ir_barrier(b);
-    scores(&s);
+    load_queries(&s);
+    softmax_begin(&s);
+    ir_id rounds = tile_div(k, tile_add(k, s.count, ROUND - 1), ROUND),
+          round = ir_loop(b, none, rounds, constant(&s, 1));
+    const stretch p = stretch_of(&s, round);
+    scores(&s, &p);
     ir_barrier(b);
-    softmax(&s);
-    values(&s);
+    softmax(&s, &p);
+    ir_if(b, ir_gt(b, round, none));
+    ir_barrier(b);
+    keep_sums(&s);
+    ir_end(b);
+    values(&s, &p);
+    ir_end(b);
+    ir_barrier(b);
+    finish(&s);
     ir_barrier(b);
     store(&s);
     ir_else(b);
