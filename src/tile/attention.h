@@ -90,6 +90,10 @@ uint32_t attention_cache_unit(const attention_cache *c, uint32_t wanted);
 /* That many: f32 in memory `line` at `from` to the cache's element `to`. */
 void attention_cache_store(const attention_cache *c, ir_memory line, ir_id from, ir_id to,
                            uint32_t unit);
+/* Of Q8_0, by eight neighbours of a subgroup together, an eight each of two blocks, f32x8: its
+ * words, and the scales of both, as the first of them has them; stored to element `to`. */
+void attention_cache_round(tile_kernel *k, ir_id x, ir_id out[2]);
+void attention_cache_put(const attention_cache *c, ir_id to, const ir_id x[2]);
 
 /* ---- the keys of a row ----------------------------------------------------------------------- */
 

@@ -218,6 +218,49 @@ uint32_t attention_cache_unit(const attention_cache *c, uint32_t wanted) {
     return wanted < 4 ? 2 : wanted < 8 ? 4 : 8;
 }
 
+typedef struct quantum {         /* of a block of Q8_0 */
+    ir_id bits, divisor, factor; /* bits of f16 */
+} quantum;
+
+static quantum quantum_of(tile_kernel *k, ir_id most) {
+    ir_builder *b = k->b;
+    ir_id d = ir_cast(b, IR_F16, ir_div(b, most, ir_f32(b, 127))), scale = ir_cast(b, IR_F32, d),
+          some = ir_gt(b, scale, ir_f32(b, 0));
+    return (quantum){ir_cast(b, IR_U32, ir_bitcast(b, IR_U16, 1, d)),
+                     ir_select(b, some, scale, ir_f32(b, 1)),
+                     ir_select(b, some, ir_f32(b, 1), ir_f32(b, 0))};
+}
+
+/* Words of fours or eights. */
+static ir_id quantised(tile_kernel *k, const quantum *by, ir_id x, uint8_t width) {
+    ir_builder *b = k->b;
+    x = ir_mul(b, ir_round(b, ir_div(b, x, ir_splat(b, by->divisor, width))),
+               ir_splat(b, by->factor, width));
+    x = ir_max(b, ir_min(b, x, ir_number(b, IR_F32, width, 127)),
+               ir_number(b, IR_F32, width, -127));
+    return ir_bitcast(b, IR_U32, width / 4, ir_cast(b, IR_I8, ir_cast(b, IR_I32, x)));
+}
+
+void attention_cache_round(tile_kernel *k, ir_id x, ir_id out[2]) {
+    ir_builder *b = k->b;
+    ir_id most = tile_max_vector(k, ir_abs(b, x));
+    for (uint32_t mask = 1; mask < BLOCK / ATTENTION_EIGHT; mask *= 2)
+        most = ir_max(b, most, ir_subgroup_shuffle_xor(b, most, mask));
+    const quantum by = quantum_of(k, most);
+    ir_id other = ir_subgroup_shuffle_xor(b, by.bits, BLOCK / ATTENTION_EIGHT);
+    out[0] = quantised(k, &by, x, ATTENTION_EIGHT);
+    out[1] = ir_or(b, by.bits, tile_shl(k, other, 16));
+}
+
+void attention_cache_put(const attention_cache *c, ir_id to, const ir_id x[2]) {
+    tile_kernel *k = c->k;
+    ir_builder *b = k->b;
+    ir_store(b, c->at, bound_at(c, tile_shr(k, to, 2)), x[0]);
+    ir_if(b, ir_eq(b, tile_and(k, to, 2 * BLOCK - 1), ir_u32(b, 0)));
+    ir_store(b, c->at, bound_at(c, tile_add(k, tile_shr(k, to, 6), c->plane)), x[1]);
+    ir_end(b);
+}
+
 /* A block's scale, as bits of f16; its words. */
 static ir_id store_block(const attention_cache *c, ir_memory line, ir_id from, ir_id to) {
     tile_kernel *k = c->k;
@@ -227,20 +270,15 @@ static ir_id store_block(const attention_cache *c, ir_memory line, ir_id from, i
         fours[i] = ir_load(b, line, tile_add(k, from, i * 4), 4);
         most = i ? ir_max(b, most, ir_abs(b, fours[i])) : ir_abs(b, fours[i]);
     }
-    ir_id d = ir_cast(b, IR_F16, ir_div(b, tile_max_vector(k, most), ir_f32(b, 127))),
-          scale = ir_cast(b, IR_F32, d);
-    ir_id some = ir_gt(b, scale, ir_f32(b, 0)),
-          divisor = ir_splat(b, ir_select(b, some, scale, ir_f32(b, 1)), 4);
-    ir_id factor = ir_splat(b, ir_select(b, some, ir_f32(b, 1), ir_f32(b, 0)), 4), words[4];
+    const quantum by = quantum_of(k, tile_max_vector(k, most));
+    ir_id words[4];
     for (uint32_t i = 0; i < BLOCK / 4; i++) {
-        ir_id q = ir_mul(b, ir_round(b, ir_div(b, fours[i], divisor)), factor);
-        q = ir_max(b, ir_min(b, q, ir_number(b, IR_F32, 4, 127)), ir_number(b, IR_F32, 4, -127));
-        words[i % 4] = ir_bitcast(b, IR_U32, 1, ir_cast(b, IR_I8, ir_cast(b, IR_I32, q)));
+        words[i % 4] = quantised(k, &by, fours[i], 4);
         if (i % 4 == 3)
             ir_store(b, c->at, bound_at(c, tile_add(k, tile_shr(k, to, 2), i - 3)),
                      ir_compose(b, words, 4));
     }
-    return ir_cast(b, IR_U32, ir_bitcast(b, IR_U16, 1, d));
+    return by.bits;
 }
 
 void attention_cache_store(const attention_cache *c, ir_memory line, ir_id from, ir_id to,

@@ -185,6 +185,31 @@ void attention_lines_make(attention_lines *x) {
     for (uint32_t r = 0; r < x->rounds; r++) make(x, r);
 }
 
+/* Eights of the key, then of the value, to the caches from `start` on. */
+static void store_eights(attention_lines *x, ir_id start, const attention_cache *keys,
+                         const attention_cache *values) {
+    tile_kernel *k = x->k;
+    ir_builder *b = k->b;
+    const uint32_t d = x->a->d, eights = d / ATTENTION_EIGHT, lanes = x->lanes * x->groups;
+    for (uint32_t first = 0; first < 2 * eights; first += lanes) {
+        ir_id i = tile_add(k, x->local, first), eight = tile_rem(k, i, eights), out[2];
+        ir_id line = ir_min(b, tile_div(k, i, eights), ir_u32(b, 1));
+        ir_id at = ir_add(b, tile_mul(k, line, d), tile_mul(k, eight, 4));
+        at = tile_add(k, at, (x->heads + x->apart) * d);
+        ir_id both[2] = {ir_load(b, x->memory, at, 4),
+                         ir_load(b, x->memory, tile_add(k, at, d / 2), 4)};
+        attention_cache_round(k, ir_compose(b, both, 2), out);
+        ir_id to = ir_add(b, start, tile_mul(k, eight, ATTENTION_EIGHT));
+        ir_if(b, ir_lt(b, i, ir_u32(b, eights)));
+        attention_cache_put(keys, to, out);
+        ir_else(b);
+        if (2 * eights % lanes) ir_if(b, ir_lt(b, i, ir_u32(b, 2 * eights)));
+        attention_cache_put(values, to, out);
+        if (2 * eights % lanes) ir_end(b);
+        ir_end(b);
+    }
+}
+
 void attention_lines_store_own(attention_lines *x, const attention_keys *of,
                                const attention_cache *keys, const attention_cache *values) {
     tile_kernel *k = x->k;
@@ -201,7 +226,9 @@ void attention_lines_store_own(attention_lines *x, const attention_keys *of,
     ir_if(b, ir_and(b, x->fresh, own));
     ir_id row = ir_add(b, of->base, tile_rem(k, of->last, a->n_row));
     ir_id start = tile_mul(k, ir_add(b, tile_mul(k, row, a->n_kv), x->kv), a->d);
-    for (uint32_t which = 0; which < 2; which++) {
+    const bool eights = keys->type == TYPE_Q8_0 && x->subgroups && x->lanes % 8 == 0;
+    if (eights) store_eights(x, start, keys, values);
+    for (uint32_t which = 0; which < 2 && !eights; which++) {
         /* the value by lanes that the key leaves over */
         ir_id first = which && 2 * units <= lanes
                           ? tile_rem(k, tile_add(k, x->local, lanes - units), lanes)
