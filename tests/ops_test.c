@@ -1056,7 +1056,8 @@ static const op_case units_cases[] = {
     {"step/shared-q8_0-window", build_step, {TYPE_Q8_0, 8, 1, 512, 1, 600, 577, 900, 1}, 1, 1, 2e-2f, 0, QUANTUM, states_step},
 };
 
-/* Many rows on matrix units: heads that are no whole fragments, turns of several slots, no keys. */
+/* Many rows on matrix units: heads that are no whole fragments, turns of several slots, no keys.
+ * Bounds of Q8_0 have its quantum too. */
 static const op_case matrix_cases[] = {
     {"attention/heads-of-512", build_attention, {TYPE_F16, 8, 1, 512, 1, 140, 0, 140, 0}, 37, 33, 4e-3f, 0, HALVES, states_cache},
     {"attention/heads-of-256", build_attention, {TYPE_F16, 4, 1, 256, 1, 150, 0, 150, 0}, 37, 33, 3e-3f, 0, HALVES, states_cache},
@@ -1073,6 +1074,8 @@ static const op_case matrix_cases[] = {
     {"outside/slots", build_attention_outside, {TYPE_F16, 4, 1, 48, 2, 130, 0, 12, 1}, 37, 33, 3e-3f, 0, HALVES, states_cache},
     {"plain/encoder", build_plain, {3, 3, 72, 1, 0, RANGE_ENCODER, 1}, 150, 133, 3e-3f, 0, HALVES, NULL},
     {"plain/outside", build_plain, {4, 2, 32, 1, 0, RANGE_OUTSIDE, 1}, 140, 39, 3e-3f, 0, HALVES, NULL},
+    {"attention/q8_0-heads-of-512", build_attention, {TYPE_Q8_0, 8, 1, 512, 1, 140, 0, 140, 0}, 37, 33, 1.2e-2f, 0, HALVES, states_cache},
+    {"attention/q8_0-slots-mixed", build_attention, {TYPE_Q8_0, 4, 1, 64, 3, 140, 0, 50, 1}, 40, 33, 1.1e-2f, 0, HALVES, states_cache},
     {"backward/packed", build_plain, {4, 1, 72, 3, 0, RANGE_PACKED, 1, 1}, 140, 39, 3e-2f, 0, HALVES, NULL},
     {"backward/outside", build_plain, {3, 1, 32, 1, 0, RANGE_OUTSIDE, 1, 1}, 130, 9, 1e-1f, 0, HALVES, NULL},
     {"backward/heads-of-264", build_plain, {2, 1, 264, 1, 9, RANGE_PACKED, 0, 1}, 128, 70, 2e-1f, 0, HALVES, NULL},
@@ -1443,6 +1446,7 @@ static const struct attention_form {
     {"direct-chosen", NULL, matrix_cases + 1, 7, 1, 1, 0, false},
     {"matrix-chosen", NULL, matrix_cases, sizeof matrix_cases / sizeof *matrix_cases, 1, 0, 0,
      false},
+    {"units-chosen", NULL, units_cases, sizeof units_cases / sizeof *units_cases, 1, 2, 0, false},
     {"far", "_far", far_cases, sizeof far_cases / sizeof *far_cases, 32, 2, 48 << 10, false},
     {"far-drawn", "_far", far_cases, sizeof far_cases / sizeof *far_cases, 8, 1, 16 << 10, true},
     {"far-gpu", "_far", far_cases, sizeof far_cases / sizeof *far_cases, 0, 4, 32 << 10, false},

@@ -95,6 +95,13 @@ void attention_cache_store(const attention_cache *c, ir_memory line, ir_id from,
 void attention_cache_round(tile_kernel *k, ir_id x, ir_id out[2]);
 void attention_cache_put(const attention_cache *c, ir_id to, const ir_id x[2]);
 
+/* Keys and values of the run as halves, which a dispatch before makes; elements of the keys. */
+uint64_t attention_halves(const attention_task *a);
+beryl_status attention_halve(lowering *l, const graph_node *node, const attention_task *a,
+                             beryl_error *error);
+void attention_halves_bind(attention_cache *keys, attention_cache *values, tile_kernel *k,
+                           const attention_task *a);
+
 /* ---- the keys of a row ----------------------------------------------------------------------- */
 
 /* Of a position and a slot that may be any numbers: where one is none, no keys. */

@@ -8,8 +8,9 @@ enum {
     MERGE_LANES = 64,   /* at least, */
     MERGE_COLUMNS = 16, /* and fours of a head, of a workgroup */
     MERGE_PARTS = 16,
-    MERGE_AHEAD = 4,    /* pieces of a lane, so that parts pay; */
-    MERGE_AHEAD_MAX = 6 /* that it asks for at a time */
+    MERGE_AHEAD = 4,     /* pieces of a lane, so that parts pay; */
+    MERGE_AHEAD_MAX = 6, /* that it asks for at a time */
+    HALVES_LANES = 128
 };
 
 /* An axis of 1 as if there were no gaps. */
@@ -300,6 +301,58 @@ void attention_cache_store(const attention_cache *c, ir_memory line, ir_id from,
         ir_store(b, c->at, bound_at(c, tile_add(k, tile_shr(k, to, 6), c->plane)),
                  ir_or(b, low, tile_shl(k, high, 16)));
     }
+}
+
+/* ---- keys and values of the run, as halves --------------------------------------------------- */
+
+uint64_t attention_halves(const attention_task *a) {
+    return (uint64_t)a->n_slot * a->n_row * a->n_kv * a->d;
+}
+
+static ir_memory halves_bind(tile_kernel *k, const attention_task *a, ir_access access) {
+    return tile_scratch(k, "halves", ATTENTION_WORK, attention_halves(a) * 4, IR_F16, access);
+}
+
+/* Scratch [2, slot, row, kv head, d]: an eight a lane. */
+beryl_status attention_halve(lowering *l, const graph_node *node, const attention_task *a,
+                             beryl_error *error) {
+    tile_kernel kernel, *k = &kernel;
+    attention_cache caches[2];
+    const uint32_t eights = a->d / ATTENTION_EIGHT, line = a->n_kv * eights;
+    const lower_count rows = a->n_slot == 1 ? a->held : (lower_count){a->n_slot * a->n_row, 0};
+    tile_begin(k, l, node, "attention_halves", HALVES_LANES);
+    ir_builder *b = k->b;
+    attention_caches_bind(&caches[0], &caches[1], k, a, true);
+    ir_memory out = halves_bind(k, a, IR_READ_WRITE);
+    ir_id n = tile_count(k, "rows", rows), lane = tile_lane(k), row = tile_div(k, lane, line),
+          rest = tile_rem(k, lane, line), kv = tile_div(k, rest, eights),
+          eight = tile_rem(k, rest, eights);
+    ir_if(b, ir_lt(b, row, n));
+    for (uint32_t i = 0; i < 2; i++) {
+        ir_id raw[ATTENTION_RAW_MAX];
+        ir_id from = attention_cache_at(&caches[i], ir_u32(b, 0), row, kv, ATTENTION_EIGHT);
+        attention_cache_load(&caches[i], ir_add(b, from, eight), raw);
+        ir_store(b, out,
+                 tile_add(k, tile_mul(k, lane, ATTENTION_EIGHT), i * (uint32_t)attention_halves(a)),
+                 ir_cast(b, IR_F16, attention_cache_values(&caches[i], raw)));
+    }
+    ir_end(b);
+    return tile_end(k, lower_count_times(rows, line), HALVES_LANES, error);
+}
+
+void attention_halves_bind(attention_cache *keys, attention_cache *values, tile_kernel *k,
+                           const attention_task *a) {
+    *keys = (attention_cache){.k = k,
+                              .type = TYPE_F16,
+                              .at = halves_bind(k, a, IR_READ),
+                              .halves = true,
+                              .offset = IR_NO_ID,
+                              .start = IR_NO_ID,
+                              .stride = {a->n_kv * a->d, a->d},
+                              .n_kv = a->n_kv,
+                              .d = a->d};
+    *values = *keys;
+    values->start = tile_u32(k, "v_start", (uint32_t)attention_halves(a));
 }
 
 /* ---- the keys of a row ----------------------------------------------------------------------- */

@@ -1,13 +1,13 @@
 /* attention_matrix.c - attention of many rows on matrix units: a tile of rows against tiles of
- * keys, both in halves, sums in f32. For F16 caches, and for values of the run where a plan may be
- * fast.
+ * keys, both in halves, sums in f32. For F16 and Q8_0 caches, and for values of the run where a
+ * plan may be fast.
  *
  * FlashAttention-2 (Dao, 2023): one walk over the keys, whose weights stay in fragments: scores of
  * a subgroup's own rows become weights where they are, and these are the left side of the product
  * with the values. Weights are relative to a score that was a row's largest; one that is larger by
  * more than GROWTH takes its place, and sums are scaled (as in FlashAttention-4). Tiles of keys and
- * values take turns in two places of workgroup memory, by asynchronous copies; of values of the run
- * a dispatch before makes halves.
+ * values take turns in two places of workgroup memory, by asynchronous copies; those of Q8_0 pass
+ * through registers, where they become halves; of values of the run a dispatch before makes halves.
  *
  * Where the device multiplies from workgroup memory, lines lie in blocks of 64 columns, swizzled,
  * and the scores of a tile and the sums of the one before are under way together.
@@ -20,8 +20,7 @@
 #include "base/error.h"
 
 enum {
-    KEYS_FEW = 128, /* not worth it */
-    HALVES_LANES = 128,
+    KEYS_FEW = 128,  /* not worth it */
     ROWS_BYTES = 32, /* of attention_rows */
     STRIP = 4,       /* fragments of columns that are joined at a time */
     GROWTH = 8       /* binary digits that weights may have: their sums are scaled beyond */
@@ -43,6 +42,10 @@ static uint32_t threads_of(const form *f) {
 
 static uint32_t line_of(const form *f) { /* elements of a staged row */
     return f->direct ? f->d : f->d + PAD;
+}
+
+static uint32_t turns_of(const form *f) { /* eights of a tile of keys, a lane */
+    return (f->keys * f->d / EIGHT + threads_of(f) - 1) / threads_of(f);
 }
 
 static uint32_t place_of(const form *f) { /* elements: a tile of keys, one of values */
@@ -67,10 +70,6 @@ static uint32_t bytes_of(const form *f) {
     return (2 * place_of(f) + queries) * 2 + (f->parts > 1 ? joined_of(f) * 4 : 0) + ROWS_BYTES;
 }
 
-static uint64_t halves_of(const attention_task *a) { /* elements of the keys */
-    return (uint64_t)a->n_slot * a->n_row * a->n_kv * a->d;
-}
-
 /* The first that fits and has work for all units, else the one with the most workgroups. */
 static bool form_of(const device_caps *caps, const attention_task *a, form *f) {
     static const struct {
@@ -91,7 +90,8 @@ static bool form_of(const device_caps *caps, const attention_task *a, form *f) {
         return false;
     if (a->raw || !a->fast || a->d % EIGHT || a->d > D_MAX || a->n_head % a->n_kv ||
         a->keys < KEYS_FEW ||
-        !(a->cache == TYPE_F16 || (a->cache == TYPE_F32 && a->plain && halves_of(a) <= HALVES_MAX)))
+        !(a->cache == TYPE_F16 || (a->cache == TYPE_Q8_0 && attention_cache_known(a)) ||
+          (a->cache == TYPE_F32 && a->plain && attention_halves(a) <= HALVES_MAX)))
         return false;
     uint64_t most = 0;
     for (uint32_t i = 0; i < sizeof forms / sizeof *forms; i++) {
@@ -111,7 +111,8 @@ static bool form_of(const device_caps *caps, const attention_task *a, form *f) {
         g.queries = g.rows / g.group;
         const uint64_t groups =
             (uint64_t)((a->n + g.queries - 1) / g.queries) * (a->n_head / g.group);
-        if (g.direct && (!caps->multiplies_memory || a->d % BLOCK)) continue;
+        if (g.direct && (!caps->multiplies_memory || a->d % BLOCK || a->cache == TYPE_Q8_0))
+            continue;
         if (a->d > forms[i].d_max || bytes_of(&g) > caps->workgroup_bytes ||
             threads_of(&g) > caps->workgroup_invocations || groups <= most)
             continue;
@@ -138,6 +139,7 @@ typedef struct matrix {
      * [d / BLOCK, rows or keys, BLOCK] */
     ir_memory queries, stage;
     ir_memory joined;      /* f32: [parts - 1, rows, strip], [parts, rows, 2] */
+    ir_memory raw;         /* registers: what the lane has asked for of a tile of Q8_0 */
     ir_memory most, total; /* registers [2 each]: of the rows, of this lane's keys */
     ir_fragments query, right, score, weight, sum;
     uint32_t n_key, n_column; /* fragments of a subgroup's keys of a tile, of its columns */
@@ -150,65 +152,14 @@ static ir_id constant(matrix *m, uint32_t n) {
     return ir_u32(m->k.b, n);
 }
 
-/* ---- keys and values of the run, as halves --------------------------------------------------- */
-
-static ir_memory halves_bind(tile_kernel *k, const attention_task *a, ir_access access) {
-    return tile_scratch(k, "halves", ATTENTION_WORK, halves_of(a) * 4, IR_F16, access);
-}
-
-/* Scratch [2, slot, row, kv head, d]: an eight a lane. */
-static beryl_status halve(lowering *l, const graph_node *node, const attention_task *a,
-                          beryl_error *error) {
-    tile_kernel kernel, *k = &kernel;
-    attention_cache caches[2];
-    const uint32_t eights = a->d / EIGHT, line = a->n_kv * eights;
-    const lower_count rows = a->n_slot == 1 ? a->held : (lower_count){a->n_slot * a->n_row, 0};
-    tile_begin(k, l, node, "attention_halves", HALVES_LANES);
-    ir_builder *b = k->b;
-    attention_caches_bind(&caches[0], &caches[1], k, a, true);
-    ir_memory out = halves_bind(k, a, IR_READ_WRITE);
-    ir_id n = tile_count(k, "rows", rows), lane = tile_lane(k), row = tile_div(k, lane, line),
-          rest = tile_rem(k, lane, line), kv = tile_div(k, rest, eights),
-          eight = tile_rem(k, rest, eights);
-    ir_if(b, ir_lt(b, row, n));
-    for (uint32_t i = 0; i < 2; i++) {
-        ir_id raw[ATTENTION_RAW_MAX];
-        ir_id from = attention_cache_at(&caches[i], ir_u32(b, 0), row, kv, EIGHT);
-        attention_cache_load(&caches[i], ir_add(b, from, eight), raw);
-        ir_store(b, out, tile_add(k, tile_mul(k, lane, EIGHT), i * (uint32_t)halves_of(a)),
-                 ir_cast(b, IR_F16, attention_cache_values(&caches[i], raw)));
-    }
-    ir_end(b);
-    return tile_end(k, lower_count_times(rows, line), HALVES_LANES, error);
-}
-
-static void caches_bind(matrix *m) {
-    tile_kernel *k = &m->k;
-    const attention_task *a = m->a;
-    if (a->cache == TYPE_F16) {
-        attention_caches_bind(&m->keys, &m->values, k, a, true);
-        return;
-    }
-    m->keys = (attention_cache){.k = k,
-                                .type = TYPE_F16,
-                                .at = halves_bind(k, a, IR_READ),
-                                .halves = true,
-                                .offset = IR_NO_ID,
-                                .start = IR_NO_ID,
-                                .stride = {a->n_kv * a->d, a->d},
-                                .n_kv = a->n_kv,
-                                .d = a->d};
-    m->values = m->keys;
-    m->values.start = tile_u32(k, "v_start", (uint32_t)halves_of(a));
-}
-
 static void bind(matrix *m) {
     tile_kernel *k = &m->k;
     ir_builder *b = k->b;
     const attention_task *a = m->a;
     const form *f = &m->f;
     m->q = tile_read(k, "q", a->q);
-    caches_bind(m);
+    if (a->cache == TYPE_F32) attention_halves_bind(&m->keys, &m->values, k, a);
+    else attention_caches_bind(&m->keys, &m->values, k, a, true);
     m->out = tile_write(k, "out", a->out);
     m->q_offset = tile_u32(k, "q_offset", a->q_offset);
     m->scale = tile_f32(k, "scale", a->scale * 1.44269504f); /* scores: exponents of 2 */
@@ -222,6 +173,7 @@ static void bind(matrix *m) {
         m->queries_at = overlaid(f) ? place_of(f) : 0;
         m->queries = overlaid(f) ? m->stage : ir_workgroup(b, IR_F16, f->rows * line_of(f));
     }
+    if (a->cache == TYPE_Q8_0) m->raw = ir_register(b, IR_U32, turns_of(f) * m->keys.raw);
     if (f->parts > 1) m->joined = ir_workgroup(b, IR_F32, joined_of(f));
     m->most = ir_register(b, IR_F32, 2 * f->each);
     m->total = ir_register(b, IR_F32, 2 * f->each);
@@ -323,6 +275,38 @@ static void stage(matrix *m, const attention_cache *cache, ir_id first, ir_id pl
         ir_copy_async(b, m->stage, to, cache->at, attention_cache_bound(cache, from), 2 * EIGHT,
                       f->d == m->a->d ? IR_NO_ID : ir_lt(b, e, constant(m, m->a->d)));
         if (n % threads) ir_end(b);
+    }
+}
+
+/* The same of Q8_0: asks for them, */
+static void fetch(matrix *m, const attention_cache *cache, ir_id first) {
+    tile_kernel *k = &m->k;
+    ir_builder *b = k->b;
+    for (uint32_t turn = 0; turn < turns_of(&m->f); turn++) {
+        ir_id key, e, raw[ATTENTION_RAW_MAX];
+        eight_of(m, constant(m, turn), &key, &e);
+        ir_id from = ir_add(b, attention_rows_key(&m->rows, cache, ir_add(b, first, key)), e);
+        attention_cache_load(cache, tile_div(k, from, EIGHT), raw);
+        for (uint32_t w = 0; w < cache->raw; w++)
+            ir_store(b, m->raw, constant(m, turn * cache->raw + w), raw[w]);
+    }
+}
+
+/* and puts them as halves to `place`. */
+static void put(matrix *m, const attention_cache *cache, ir_id place) {
+    tile_kernel *k = &m->k;
+    ir_builder *b = k->b;
+    const form *f = &m->f;
+    const bool guarded = f->keys * f->d / EIGHT % threads_of(f);
+    for (uint32_t turn = 0; turn < turns_of(f); turn++) {
+        ir_id key, e, raw[ATTENTION_RAW_MAX];
+        eight_of(m, constant(m, turn), &key, &e);
+        for (uint32_t w = 0; w < cache->raw; w++)
+            raw[w] = ir_load(b, m->raw, constant(m, turn * cache->raw + w), 1);
+        ir_id x = ir_cast(b, IR_F16, attention_cache_values(cache, raw));
+        if (guarded) ir_if(b, ir_lt(b, key, constant(m, f->keys)));
+        ir_store(b, m->stage, ir_add(b, place, staged_at(m, key, e, f->keys)), x);
+        if (guarded) ir_end(b);
     }
 }
 
@@ -500,24 +484,47 @@ static void walk(matrix *m) {
     ir_builder *b = k->b;
     const form *f = &m->f;
     const attention_rows *r = &m->rows;
+    const bool rounded = m->a->cache == TYPE_Q8_0;
+    const uint32_t values = f->keys * line_of(f);
     ir_id from = ir_get(b, r->from), after = tile_add(k, ir_get(b, r->to), 1);
     ir_id held = ir_sub(b, ir_max(b, after, from), from),
           tiles = tile_div(k, tile_add(k, held, f->keys - 1), f->keys);
-    stage_tile(m, from, constant(m, 0));
+    if (rounded) {
+        fetch(m, &m->keys, from);
+        put(m, &m->keys, constant(m, 0));
+        fetch(m, &m->values, from);
+        put(m, &m->values, constant(m, values));
+    } else {
+        stage_tile(m, from, constant(m, 0));
+    }
     ir_id tile = ir_loop(b, constant(m, 0), tiles, constant(m, 1)),
           place = tile_mul(k, tile_rem(k, tile, 2), place_of(f)),
-          first = ir_add(b, from, tile_mul(k, tile, f->keys));
+          other = ir_sub(b, constant(m, place_of(f)), place),
+          first = ir_add(b, from, tile_mul(k, tile, f->keys)), next = tile_add(k, first, f->keys),
+          more = ir_lt(b, tile_add(k, tile, 1), tiles);
     arrive(m);
-    ir_if(b, ir_lt(b, tile_add(k, tile, 1), tiles));
-    stage_tile(m, tile_add(k, first, f->keys), ir_sub(b, constant(m, place_of(f)), place));
+    ir_if(b, more);
+    if (rounded) fetch(m, &m->keys, next);
+    else stage_tile(m, next, other);
     ir_end(b);
     find_scores(m, place);
+    if (rounded) {
+        ir_if(b, more);
+        put(m, &m->keys, other);
+        fetch(m, &m->values, next);
+        ir_end(b);
+    }
     ir_id all = ir_and(b, ir_ge(b, first, ir_get(b, r->inner_low)),
                        ir_le(b, tile_add(k, first, f->keys - 1), ir_get(b, r->inner_high)));
     ir_if(b, ir_xor(b, all, ir_bool(b, true)));
     hide(m, ir_add(b, first, tile_mul(k, m->part, m->n_key * TILE)));
     ir_end(b);
     soften(m);
+    if (rounded) {
+        ir_if(b, more);
+        put(m, &m->values, tile_add(k, other, values));
+        ir_end(b);
+    }
     add_values(m, place);
     ir_end(b);
     arrive(m);
@@ -762,7 +769,8 @@ beryl_status attention_matrix(lowering *l, const graph_node *node, const attenti
     if (!form_of(l->caps, a, &m.f)) return lower_refuse(l, node, "heads of this shape", error);
     tile_kernel *k = &m.k;
     const form *f = &m.f;
-    const beryl_status status = a->cache == TYPE_F32 ? halve(l, node, a, error) : BERYL_OK;
+    const beryl_status status =
+        a->cache == TYPE_F32 ? attention_halve(l, node, a, error) : BERYL_OK;
     if (status != BERYL_OK) return status;
     tile_begin(k, l, node, f->direct ? "attention_direct" : "attention_matrix", threads_of(f));
     ir_builder *b = k->b;

@@ -283,11 +283,16 @@ static void queries(shared *s) {
     ir_end(b);
 }
 
-/* Bytes of a word. */
+/* The four bytes of a word as numbers: each as the last of 2^23's, and that taken off. Conversions
+ * of integers are slow. */
 static ir_id bytes(shared *s, ir_id at) {
     ir_builder *b = s->k.b;
-    ir_id word = ir_load(b, s->stage, at, 1);
-    return ir_cast(b, IR_F32, ir_cast(b, IR_I32, ir_bitcast(b, IR_I8, 4, word)));
+    ir_id word = ir_xor(b, ir_load(b, s->stage, at, 1), constant(s, 0x80808080)), x[4];
+    for (uint32_t i = 0; i < 4; i++)
+        x[i] =
+            ir_bitcast(b, IR_F32, 1,
+                       ir_permute_bytes(b, word, constant(s, 0x4b000000), constant(s, 0x7540 | i)));
+    return ir_sub(b, ir_compose(b, x, 4), ir_number(b, IR_F32, 4, 8388608 + 128));
 }
 
 /* Scores of a tile that lies at `at`, columns from `first` on. */
