@@ -27,6 +27,8 @@ static const uint64_t BUFFER_BYTES = 256 << 20, SOFTWARE_BYTES = 64 << 20, READ_
 /* Long against a dispatch, or where the host's clock has to do, against a submit; short against
  * what a desktop notices. */
 static const double STAMPED_SECONDS = 4e-3, CLOCKED_SECONDS = 40e-3;
+/* A GPU that was idle while a model was read has low clocks, and takes a while to raise them. */
+static const double WARM_SECONDS = 0.3;
 
 double measure_median(double *x, uint32_t n) {
     for (uint32_t i = 1; i < n; i++)
@@ -241,10 +243,11 @@ static beryl_status best_rate(measuring *m, double *best, beryl_error *error) {
     if (m->kind != MEASURE_FMA && caps->loop_max)
         most = (uint32_t)least(most, caps->loop_max / 2 / turns + 1);
     uint32_t rounds = m->kind == MEASURE_FMA ? FMA_ROUNDS : 1;
+    const double first = base_time(), warm = device_is_processor(caps) ? 0 : WARM_SECONDS;
     double seconds = 0;
     beryl_status status = BERYL_OK;
     *best = 0;
-    for (int i = 0; status == BERYL_OK && i < RUNS; i++) { /* the first run also wakes the device */
+    for (int i = 0; status == BERYL_OK && (i < RUNS || base_time() - first < warm); i++) {
         status = run_once(m, rounds, &seconds, error);
         if (status != BERYL_OK || !(seconds > 0)) continue;
         const double rate = round_units(m) * rounds / seconds;
