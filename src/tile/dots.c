@@ -73,21 +73,24 @@ static bool fits(const device_caps *caps, const dots_form *f, const dots_kind *w
            (f->parts == 1 || k / f->parts >= PART_MIN);
 }
 
-/* Tiles, and what a product costs in them; arbitrary units. Large ones read each number from
- * workgroup memory less often; groups of few lanes wait for one another less. */
+/* The rule's tiles, and what a product costs in each of them; arbitrary units. Where a lane has many
+ * sums, numbers are read from workgroup memory less often; a group of few lanes waits less at its
+ * barriers. */
 static const struct {
     uint32_t vectors, each, cost;
-} tiles_of[] = {{64, 8, 42}, {64, 4, 65}, {32, 4, 80}, {16, 4, 130}};
+} tiles_of[] = {{64, 16, 39}, {64, 8, 42}, {64, 4, 65}, {32, 8, 44}, {32, 4, 80}, {16, 4, 85}};
 
-/* What all products cost, in tiles where each costs so much. As large a tile as there are enough
- * of; a unit with little to do is no faster for it. */
+/* What the whole costs, in tiles where a product costs `product`. A unit with little to do is no
+ * faster for it, so there must be enough tiles. */
 static double cost_of(const lowering *l, const tile_tiled_product *p, const dots_form *f,
                       uint32_t product, uint32_t per) {
     const uint32_t units = l->caps->compute_units ? l->caps->compute_units : UNITS_UNKNOWN,
                    columns = staged_rows(f) / per, lanes = lanes_of(f);
-    uint64_t tiles = over(p->bound, f->vectors), used = p->by ? p->by->bound : 0;
+    uint64_t tiles = over(p->bound, f->vectors), used = 0;
     const double cost = f->depth < 64 ? 1.1 * product : product;
-    if (p->by) { /* each expert's last tile is half full, and of few vectors each makes a tile */
+    if (p->by) { /* most runs have half as many pairs as the longest, or fewer; each expert's last
+                    tile is half full, and of few vectors each makes a tile */
+        used = (p->by->bound + 1ull) / 2;
         tiles = used / f->vectors;
         if (used > p->by->n_expert) used = p->by->n_expert;
         tiles += (used + 1) / 2;
@@ -124,7 +127,7 @@ static bool choose(lowering *l, const tile_tiled_product *p, const dots_kind *w,
         if (f.vectors = vectors[i], fits(l->caps, &f, w, p->k)) values[n++] = vectors[i];
     out->vectors = tile_choose_of(l, "vectors", out->vectors, values, n);
     f = *out, n = 0;
-    for (uint32_t i = 4; i <= 8; i *= 2)
+    for (uint32_t i = 4; i <= 16; i *= 2)
         if (f.each = i, fits(l->caps, &f, w, p->k)) values[n++] = i;
     out->each = tile_choose_of(l, "each", out->each, values, n);
     f = *out, n = 0;
