@@ -25,6 +25,7 @@ enum {
     UNITS_UNKNOWN = 64,
     LANES_A_UNIT = 384, /* that hide the time of memory */
     MERGE_COST = 24,    /* of a result, in products, for each part */
+    LANES_MIN = 64,     /* of a group: sixteen by four */
     SPREAD = 8,         /* times as many groups as experts have vectors on average */
     COPIES_MAX = 8      /* of a table */
 };
@@ -45,7 +46,7 @@ static dots_kind kind_of(base_type type) {
 }
 
 static uint32_t lanes_of(const dots_form *f) {
-    return DOTS_LANES * f->vectors / dots_lane_vectors(f);
+    return DOTS_LANES * f->vectors / f->each;
 }
 
 static uint32_t staged_rows(const dots_form *f) {
@@ -65,24 +66,31 @@ static bool fits(const device_caps *caps, const dots_form *f, const dots_kind *w
         tile_weight_table(w->type) && !caps->permutes_bytes ? TILE_PAIRS_BYTES : 0;
     const uint32_t memory = caps->workgroup_bytes ? caps->workgroup_bytes : 16384,
                    most = caps->workgroup_invocations ? caps->workgroup_invocations : 256;
-    return memory_of(f, w) + table <= memory && lanes_of(f) <= most &&
+    const uint32_t lanes = lanes_of(f), span = f->depth < w->span ? w->span : f->depth,
+                   chunks = staged_rows(f) * (span / w->chunk), pieces = f->vectors * f->depth / 16;
+    return memory_of(f, w) + table <= memory && lanes <= most && lanes >= LANES_MIN &&
+           chunks <= DOTS_EACH_MAX * lanes && pieces <= DOTS_EACH_MAX * lanes &&
            (f->parts == 1 || k / f->parts >= PART_MIN);
 }
 
-/* What the product costs; arbitrary units. As large a tile as there are enough of: each number is
- * read from workgroup memory less often. A unit with little to do is no faster for it. */
+/* The rule's tiles, and what a product costs in each of them; arbitrary units. Where a lane has many
+ * sums, numbers are read from workgroup memory less often; a group of few lanes waits less at its
+ * barriers. */
+static const struct {
+    uint32_t vectors, each, cost;
+} tiles_of[] = {{64, 16, 39}, {64, 8, 42}, {64, 4, 65}, {32, 8, 44}, {32, 4, 80}, {16, 4, 85}};
+
+/* What the whole costs, in tiles where a product costs `product`. A unit with little to do is no
+ * faster for it, so there must be enough tiles. */
 static double cost_of(const lowering *l, const tile_tiled_product *p, const dots_form *f,
-                      uint32_t per) {
-    static const struct {
-        uint32_t vectors, cost;
-    } costs[] = {{128, 50}, {64, 65}, {32, 80}, {16, 130}};
+                      uint32_t product, uint32_t per) {
     const uint32_t units = l->caps->compute_units ? l->caps->compute_units : UNITS_UNKNOWN,
                    columns = staged_rows(f) / per, lanes = lanes_of(f);
-    uint64_t tiles = over(p->bound, f->vectors), used = p->by ? p->by->bound : 0;
-    double cost = f->depth < 64 ? 1.1 : 1;
-    for (uint32_t i = 0; i < sizeof costs / sizeof *costs; i++)
-        if (costs[i].vectors == f->vectors) cost *= costs[i].cost;
-    if (p->by) { /* each expert's last tile is half full, and of few vectors each makes a tile */
+    uint64_t tiles = over(p->bound, f->vectors), used = 0;
+    const double cost = f->depth < 64 ? 1.1 * product : product;
+    if (p->by) { /* most runs have half as many pairs as the longest, or fewer; each expert's last
+                    tile is half full, and of few vectors each makes a tile */
+        used = (p->by->bound + 1ull) / 2;
         tiles = used / f->vectors;
         if (used > p->by->n_expert) used = p->by->n_expert;
         tiles += (used + 1) / 2;
@@ -91,8 +99,8 @@ static double cost_of(const lowering *l, const tile_tiled_product *p, const dots
     tiles *= (uint64_t)over(p->m, columns) * f->parts;
     uint64_t lanes_busy = (tiles + units - 1) / units * lanes;
     if (lanes_busy < LANES_A_UNIT) lanes_busy = LANES_A_UNIT;
-    const double each = (double)f->rows * dots_lane_vectors(f) *
-                        over(over(p->k, f->depth), f->parts) * f->depth * cost,
+    const double each = (double)f->rows * f->each * over(over(p->k, f->depth), f->parts) *
+                        f->depth * cost,
                  merge =
                      f->parts > 1 ? (double)p->bound * p->m * (f->parts + 1) * MERGE_COST * 50 : 0;
     return (double)lanes_busy * each + merge / units;
@@ -102,12 +110,12 @@ static bool choose(lowering *l, const tile_tiled_product *p, const dots_kind *w,
                    dots_form *out) {
     static const uint32_t vectors[] = {128, 64, 32, 16}, depths[] = {64, 32, 128};
     double best = -1;
-    for (uint32_t v = 0; v < 4; v++)
+    for (uint32_t t = 0; t < sizeof tiles_of / sizeof *tiles_of; t++)
         for (uint32_t d = 0; d < 2; d++)
             for (uint32_t parts = 1; parts <= (p->by || per > 1 ? 1 : PARTS_MAX); parts *= 2) {
-                const dots_form f = {vectors[v], 4, depths[d], parts};
+                const dots_form f = {tiles_of[t].vectors, 4, tiles_of[t].each, depths[d], parts};
                 if (!fits(l->caps, &f, w, p->k)) continue;
-                const double cost = cost_of(l, p, &f, per);
+                const double cost = cost_of(l, p, &f, tiles_of[t].cost, per);
                 if (best >= 0 && cost >= best) continue;
                 best = cost;
                 *out = f;
@@ -118,6 +126,10 @@ static bool choose(lowering *l, const tile_tiled_product *p, const dots_kind *w,
     for (uint32_t i = 0; i < 4; i++)
         if (f.vectors = vectors[i], fits(l->caps, &f, w, p->k)) values[n++] = vectors[i];
     out->vectors = tile_choose_of(l, "vectors", out->vectors, values, n);
+    f = *out, n = 0;
+    for (uint32_t i = 4; i <= 16; i *= 2)
+        if (f.each = i, fits(l->caps, &f, w, p->k)) values[n++] = i;
+    out->each = tile_choose_of(l, "each", out->each, values, n);
     f = *out, n = 0;
     for (uint32_t i = 0; i < 3; i++)
         if (f.depth = depths[i], fits(l->caps, &f, w, p->k)) values[n++] = depths[i];
@@ -141,7 +153,7 @@ bool tile_dots_wants(const lowering *l, base_type type, uint32_t n, uint32_t k) 
         n < FROM || !tile_packed_known(type) || k % BLOCK || k % base_type_block(type))
         return false;
     const dots_kind w = kind_of(type);
-    return k % w.chunk == 0 && fits(l->caps, &(dots_form){16, 4, 32, 1}, &w, k);
+    return k % w.chunk == 0 && fits(l->caps, &(dots_form){16, 4, 4, 32, 1}, &w, k);
 }
 
 /* ---- the dispatch that rounds ---------------------------------------------------------------- */
@@ -274,7 +286,7 @@ static void memory(dots *d) {
     d->x_ahead = ir_register(b, IR_U32, 4 * d->piece_turns);
     d->scale_ahead = ir_register(b, IR_U32, 4 * d->pair_turns);
     d->w_ahead = ir_register(b, IR_U32, dots_raw_words(d->w.type) * d->row_turns);
-    d->sums = ir_register(b, IR_F32, d->f.rows * dots_lane_vectors(&d->f));
+    d->sums = ir_register(b, IR_F32, d->f.rows * d->f.each);
     const uint32_t *table = tile_weight_table(d->w.type);
     if (!table || caps->permutes_bytes) return;
     const uint32_t room =

@@ -12,8 +12,9 @@ static uint32_t over(uint32_t n, uint32_t by) {
     return (n + by - 1) / by;
 }
 
-/* Bits of 1.5 * 2^23: sums up to 2^22 beside it are floats without conversion. */
-static const uint32_t START = 0x4b400000u;
+/* Bits of 1.5 * 2^23: sums up to 2^22 beside it are floats without conversion. A scale without its
+ * last two bits times that number is exact, so one multiply-add scales a sum and takes it off. */
+static const uint32_t START = 0x4b400000u, SCALE_BITS = ~3u;
 static const float START_FLOAT = 12582912.0f;
 
 uint32_t dots_row_factors(const dots_kind *w) {
@@ -22,10 +23,6 @@ uint32_t dots_row_factors(const dots_kind *w) {
 
 uint32_t dots_vector_factors(const dots_kind *w) {
     return !w->least ? 1 : w->halves ? 4 : 2;
-}
-
-uint32_t dots_lane_vectors(const dots_form *f) {
-    return f->vectors == 128 ? 8 : 4;
 }
 
 uint32_t dots_pitch(const dots_form *f) {
@@ -172,7 +169,7 @@ static void put_vector_factors(dots *d, ir_id step, ir_id block, ir_id vector, i
     tile_kernel *k = &d->k;
     ir_builder *b = k->b;
     const uint32_t blocks = d->p->k / BLOCK, wide = dots_vector_factors(&d->w);
-    ir_id factors[4] = {ir_bitcast(b, IR_F32, 1, scale)};
+    ir_id factors[4] = {ir_bitcast(b, IR_F32, 1, tile_and(k, scale, SCALE_BITS))};
     if (blocks % d->blocks) { /* nothing behind the end of k */
         ir_id number = ir_add(b, tile_mul(k, step, d->blocks), block);
         factors[0] = ir_select(b, ir_lt(b, number, ir_u32(b, blocks)), factors[0], ir_f32(b, 0));
@@ -365,6 +362,7 @@ static void put_rows(dots *d, ir_id step) {
 
 typedef struct block { /* of a row or a vector */
     ir_id half[2], factor[4];
+    ir_id start; /* of a vector: its scale times what sums begin with, below zero */
 } block;
 
 /* Of a tile of `rows` rows, whose planes have `pitch`. */
@@ -372,7 +370,7 @@ static block block_at(dots *d, ir_memory bytes, ir_memory factors, uint32_t rows
                       uint32_t wide, ir_id number, ir_id row) {
     tile_kernel *k = &d->k;
     ir_builder *b = k->b;
-    block x;
+    block x = {.start = IR_NO_ID};
     for (uint32_t h = 0; h < 2; h++)
         x.half[h] = ir_load(b, bytes, place_of(d, pitch, number, ir_u32(b, h), row), 4);
     ir_id at = tile_mul(k, ir_add(b, tile_mul(k, number, rows), row), wide),
@@ -387,8 +385,9 @@ static ir_id dot(ir_builder *b, ir_id x, ir_id y, ir_id sum) { /* 16 bytes */
     return sum;
 }
 
-static ir_id as_float(ir_builder *b, ir_id sum) {
-    return ir_sub(b, ir_bitcast(b, IR_F32, 1, sum), ir_f32(b, START_FLOAT));
+/* A sum of bytes' products that began with START, times the vector's scale. */
+static ir_id scaled(ir_builder *b, const block *x, ir_id sum) {
+    return ir_fma(b, x->factor[0], ir_bitcast(b, IR_F32, 1, sum), x->start);
 }
 
 /* sum + the product of two blocks. */
@@ -397,22 +396,21 @@ static ir_id plus_product(dots *d, const block *w, const block *x, ir_id sum) {
     const uint32_t own = d->w.least ? 2 : 1;
     ir_id start = ir_i32(b, (int32_t)START);
     if (!d->w.halves) {
-        ir_id whole =
-            as_float(b, dot(b, w->half[1], x->half[1], dot(b, w->half[0], x->half[0], start)));
-        sum = ir_fma(b, ir_mul(b, w->factor[0], x->factor[0]), whole, sum);
+        ir_id whole = dot(b, w->half[1], x->half[1], dot(b, w->half[0], x->half[0], start));
+        sum = ir_fma(b, w->factor[0], scaled(b, x, whole), sum);
         return d->w.least ? ir_fma(b, w->factor[1], x->factor[1], sum) : sum;
     }
-    ir_id parts[2];
-    for (uint32_t h = 0; h < 2; h++) parts[h] = as_float(b, dot(b, w->half[h], x->half[h], start));
-    ir_id both = ir_fma(b, w->factor[own], parts[1], ir_mul(b, w->factor[0], parts[0]));
-    sum = ir_fma(b, x->factor[0], both, sum);
+    for (uint32_t h = 0; h < 2; h++) {
+        ir_id part = dot(b, w->half[h], x->half[h], start);
+        sum = ir_fma(b, w->factor[own * h], scaled(b, x, part), sum);
+    }
     for (uint32_t h = 0; d->w.least && h < 2; h++)
         sum = ir_fma(b, w->factor[own * h + 1], x->factor[1 + h], sum);
     return sum;
 }
 
 static uint32_t sum_at(const dots *d, uint32_t row, uint32_t vector) {
-    return row * dots_lane_vectors(&d->f) + vector;
+    return row * d->f.each + vector;
 }
 
 /* The lane's place among those that divide rows, and vectors: eight by four neighbours. */
@@ -433,7 +431,7 @@ static ir_id lane_vector(dots *d) {
 static void multiply(dots *d) {
     tile_kernel *k = &d->k;
     ir_builder *b = k->b;
-    const uint32_t vectors = dots_lane_vectors(&d->f), lanes = d->f.vectors / vectors;
+    const uint32_t vectors = d->f.each, lanes = d->f.vectors / vectors;
     ir_id row = lane_row(d), vector = lane_vector(d),
           number = d->blocks > 1 ? ir_loop(b, ir_u32(b, 0), ir_u32(b, d->blocks), ir_u32(b, 1))
                                  : ir_u32(b, 0);
@@ -442,9 +440,9 @@ static void multiply(dots *d) {
         w[r] = block_at(d, d->w_tile, d->w_factors, d->rows, d->rows, dots_row_factors(&d->w),
                         number, tile_add(k, row, r * DOTS_LANES));
     for (uint32_t v = 0; v < vectors; v++) {
-        const block x =
-            block_at(d, d->x_tile, d->x_factors, d->f.vectors, dots_pitch(&d->f),
-                     dots_vector_factors(&d->w), number, tile_add(k, vector, v * lanes));
+        block x = block_at(d, d->x_tile, d->x_factors, d->f.vectors, dots_pitch(&d->f),
+                           dots_vector_factors(&d->w), number, tile_add(k, vector, v * lanes));
+        x.start = ir_mul(b, x.factor[0], ir_f32(b, -START_FLOAT));
         for (uint32_t r = 0; r < d->f.rows; r++) {
             ir_id at = ir_u32(b, sum_at(d, r, v));
             ir_store(b, d->sums, at, plus_product(d, &w[r], &x, ir_load(b, d->sums, at, 1)));
@@ -462,7 +460,7 @@ static ir_id pair_of(dots *d, ir_id i) { /* of vector i of the tile's matrix: it
 static void store_tile(dots *d) {
     tile_kernel *k = &d->k;
     ir_builder *b = k->b;
-    const uint32_t vectors = dots_lane_vectors(&d->f), lanes = d->f.vectors / vectors;
+    const uint32_t vectors = d->f.each, lanes = d->f.vectors / vectors;
     ir_id column = ir_add(b, d->column, lane_row(d)), vector = ir_add(b, d->first, lane_vector(d));
     for (uint32_t v = 0; v < vectors; v++) {
         ir_id i = tile_add(k, vector, v * lanes);
@@ -522,7 +520,7 @@ void dots_tile(dots *d) {
         if (each * d->f.parts > d->steps) to = ir_min(b, to, ir_u32(b, d->steps));
     }
     places(d);
-    for (uint32_t i = 0; i < d->f.rows * dots_lane_vectors(&d->f); i++)
+    for (uint32_t i = 0; i < d->f.rows * d->f.each; i++)
         ir_store(b, d->sums, ir_u32(b, i), ir_f32(b, 0));
     /* a part may be empty */
     fetch(d, each * d->f.parts > d->steps ? ir_min(b, from, ir_u32(b, d->steps - 1)) : from);

@@ -16,6 +16,7 @@ enum {
 typedef struct dots_form { /* numbers that tuning may change */
     uint32_t vectors;      /* of a tile */
     uint32_t rows;         /* of a lane */
+    uint32_t each;         /* vectors of a lane */
     uint32_t depth;        /* of a tile's k */
     uint32_t parts;        /* that k is divided into, each with groups of its own */
 } dots_form;
@@ -32,7 +33,6 @@ typedef struct dots_kind { /* of a weight's type */
  * vector the scale, and scaled sums where the row has leasts. */
 uint32_t dots_row_factors(const dots_kind *w);
 uint32_t dots_vector_factors(const dots_kind *w);
-uint32_t dots_lane_vectors(const dots_form *f); /* of the tile's */
 /* Rows of a plane of vectors: two more than there are, so that the pieces of a vector, which
  * neighbouring lanes bring, lie in different banks. */
 uint32_t dots_pitch(const dots_form *f);

@@ -13,8 +13,9 @@
 enum {
     LONG = 1 << 16, /* an extent that nobody knows */
     UNITS_UNKNOWN = 64,
-    VECTOR = 16,   /* elements of a processor's */
-    DEPTH_MAX = 12 /* of an index's expression */
+    VECTOR = 16,                            /* elements of a processor's */
+    DEPTH_MAX = 12,                         /* of an index's expression */
+    DEEP_BYTES = 2 * 16 * 2 * (128 + 4) * 4 /* two places of both tiles of 128 rows */
 };
 
 typedef struct shape {
@@ -25,6 +26,7 @@ typedef struct shape {
     bool host;                     /* lanes are turns of a loop there */
     bool halves;                   /* products of f16 or bf16, and units for them */
     bool direct;                   /* that take factors from workgroup memory */
+    bool deep;                     /* 8 elements of a row are less than memory brings at once */
     uint32_t units;                /* workgroups that keep the device busy */
     const ir_kernel *kernel;
 } shape;
@@ -65,6 +67,12 @@ static bool multiplies_halves(const ir_kernel *k, const device_caps *caps, bool 
         if (k->code[y->in[0]].type == type && ir_has_fragment(caps, type, IR_F32, 16, 8, 16))
             return true;
     }
+    return false;
+}
+
+static bool is_narrow(const ir_kernel *k) {
+    for (uint32_t i = 0; i < k->n_buffer; i++)
+        if (ir_type_bytes(k->buffers[i].type) < 4 && k->buffers[i].access == IR_READ) return true;
     return false;
 }
 
@@ -204,7 +212,7 @@ static void blocks(const shape *s, uint32_t k, ir_schedule *out) {
         (ir_schedule_dim){.group = 2, .lane = 2, .lanes = t->m_lanes, .block = t->m_block};
     out->dims[s->outer[s->n - 1]] =
         (ir_schedule_dim){.group = 1, .lane = 1, .lanes = t->n_lanes, .block = t->n_block};
-    const uint16_t depth = t->m_block * t->n_block >= 64 ? 8 : 16;
+    const uint16_t depth = t->m_block * t->n_block < 64 || s->deep ? 16 : 8;
     out->dims[k] =
         (ir_schedule_dim){.stage = s->extents[k] >= 16 ? depth : 0, .ahead = true, .unroll = depth};
 }
@@ -320,6 +328,7 @@ void ir_schedule_default(const ir_kernel *k, const device_caps *caps,
     s.halves = BUILD_HAS_C_TEXTS && caps->fragments && caps->subgroup_size == 32 &&
                multiplies_halves(k, caps, &s.direct);
     s.direct = s.direct && caps->multiplies_memory;
+    s.deep = !device_is_processor(caps) && caps->workgroup_bytes >= DEEP_BYTES && is_narrow(k);
     if (s.lanes_max > IR_LANES_MAX) s.lanes_max = IR_LANES_MAX;
     s.lanes = s.lanes_max < 256 ? power_up_to(s.lanes_max, 256) : 256;
     look(k, extents, &s);
