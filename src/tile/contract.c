@@ -172,8 +172,8 @@ static void measure(contraction *c, class_kind kind, lengths *out) {
             if ((t >= OUT && kind == CLASS_DEPTH) || (is_packed(c) && t == c->packed) ||
                 (is_tabled(c) && kind == CLASS_DEPTH))
                 continue;
-            const bool asked =
-                i + 1 == of->n || !goes_on(of, t, i + 1) || (i && of->size[i].extent);
+            const bool last = i + 1 == of->n || !goes_on(of, t, i + 1),
+                       asked = last || (i && of->size[i].extent);
             out->stride[t][i] = asked ? known(of, out, t, i) : IR_NO_ID;
             if (asked && out->stride[t][i] == IR_NO_ID)
                 out->stride[t][i] = kind == CLASS_DEPTH ? ir_u32(c->k.b, stride)
@@ -768,8 +768,8 @@ static beryl_status contract(lowering *l, const graph_node *placed, const graph_
         if (pads)
             ir_if(b, ir_and(b, ir_lt(b, outer, tile_count(k, "rows", rows)),
                             ir_lt(b, inner, tile_count(k, "columns", columns))));
-        const bool ragged = is_packed(c) && (c->of[c->along].count.extent ||
-                                             c->of[c->along].count.factor != c->width);
+        const lower_count along = c->of[c->along].count;
+        const bool ragged = is_packed(c) && (along.extent || along.factor != c->width);
         if (ragged) ir_if(b, ir_lt(b, c->along == CLASS_INNER ? inner : outer, by[c->along].count));
         contract_end_store(&c->end, k, out, at + OUT, result);
         if (pads || ragged) ir_end(b);

@@ -12,7 +12,8 @@ typedef struct contract_end {
     uint32_t n;                            /* of these; 0: the sums are all */
 } contract_end;
 
-/* t: whose product is the contraction that makes the sums; NULL: none. false: the tree's axes are not the sums'. */
+/* t: whose product is the contraction that makes the sums; NULL: none. false: the tree's axes are
+ * not the sums'. */
 bool contract_end_of(contract_end *end, graph_value sums, const tree *t);
 /* Binds what the kernel stores and what the tree reads. Gives the sums, where they are all. */
 ir_memory contract_end_declare(contract_end *end, tile_kernel *k);
