@@ -624,7 +624,13 @@ void tree_declare(tree_walk *c) {
 ir_id tree_place(tree_walk *c, ir_id left, uint32_t each, bool clamp, ir_id *at) {
     ir_builder *b = c->k->b;
     const lower_walk *w = &c->w;
+    bool in_order[LOWER_WALK_TENSORS];
     memcpy(at, c->offset, sizeof c->offset);
+    for (uint32_t t = 0; t < c->t.n_tensor; t++) {
+        in_order[t] = tile_is_host(c->k->l) && !clamp && lower_walk_in_order(w, t, each);
+        if (in_order[t])
+            at[t] = ir_add(b, at[t], tile_mul(c->k, left, w->stride[t][w->n - 1] * each));
+    }
     for (uint32_t i = w->n; i-- > 0;) {
         const bool constant = !w->size[i].extent;
         ir_id here = left;
@@ -636,7 +642,7 @@ ir_id tree_place(tree_walk *c, ir_id left, uint32_t each, bool clamp, ir_id *at)
             left = constant ? tile_div(c->k, left, (uint32_t)w->size[i].factor)
                             : ir_div(b, left, c->size[i]);
         for (uint32_t t = 0; t < c->t.n_tensor; t++)
-            if (w->stride[t][i])
+            if (w->stride[t][i] && !in_order[t])
                 at[t] = ir_add(b, at[t],
                                tile_mul(c->k, here, w->stride[t][i] * (i + 1 == w->n ? each : 1)));
     }
