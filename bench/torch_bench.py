@@ -3,7 +3,7 @@
 
   BERYL_DEVICE=D python3 bench/torch_bench.py [--device cuda|cpu] [--library FILE] [--no-compile] [NAME ...]
 
-Needs PyTorch. NAME: rows whose name has it, or `operations`, `products`, `attention`, `convolutions`, `order`: the rest is left
+Needs PyTorch. NAME: rows whose name has it, or `operations`, `products`, `attention`, `convolutions`, `networks`, `order`: the rest is left
 out. A time is the median of some rounds of runs queued at once, then a wait; what goes in and out stays on the device, and is
 more than its caches hold. Both get the same numbers; results that differ are told. A row is met if PyTorch's better time over
 ours is at least what issue 15 wants and, where bytes limit it, so is the share of what PyTorch's copy moves. Bytes are those
@@ -159,6 +159,50 @@ def convolutions():
                 "GB/s" if groups > 1 else "TFLOP/s", 1.0 if groups > 1 else 0.5)
 
 
+def networks():
+    """ResNet-50's forward pass: ours with batch norms folded, as an ONNX file is read, PyTorch's with them."""
+    blocks = [(64 << stage, i, 2 if stage and not i else 1) for stage, n in enumerate((3, 4, 6, 3)) for i in range(n)]
+    shapes, c = [(64, 3, 7)], 64
+    for width, first, stride in blocks:
+        shapes += [(width, c, 1), (width, width, 3), (4 * width, width, 1)] + ([] if first else [(4 * width, c, 1)])
+        c = 4 * width
+
+    def over(image, weights, conv, pool, relu, add, end):
+        left = iter(zip(weights[0:-1:2], weights[1:-1:2]))
+        x = pool(relu(conv(image, *next(left), 7, 2)))
+        for width, first, stride in blocks:
+            y = relu(conv(x, *next(left), 1, 1))
+            y = conv(relu(conv(y, *next(left), 3, stride)), *next(left), 1, 1)
+            x = relu(add(y, x if first else conv(x, *next(left), 1, stride)))
+        return end(x, weights[-1])
+
+    def our_conv(g, x, w, bias, k, stride):
+        return g("add", g("conv", x, w, 2, (Window * 2)(*[Window(k, stride, 1, k // 2, k // 2)] * 2), 1), bias)
+
+    def net(g, image, *weights):
+        pool = (Window * 2)(*[Window(3, 2, 1, 1, 1)] * 2)
+        end = lambda x, w: g("linear", g("mean", x, u32(2, 3), 2, ctypes.c_bool(False)), w)
+        return over(image, weights, lambda *a: our_conv(g, *a), lambda x: g("max_pool", x, 2, pool), lambda x: g("relu", x),
+                    lambda x, y: g("add", x, y), end)
+
+    def torch_net(image, *weights):
+        def conv(x, w, bias, k, stride):
+            one = torch.ones_like(bias.flatten())
+            return F.batch_norm(F.conv2d(x, w, None, stride, k // 2), 0 * one, one, one, bias.flatten(), eps=1e-9)
+        return over(image, weights, conv, lambda x: F.max_pool2d(x, 3, 2, 1), F.relu, torch.add,
+                    lambda x, w: F.linear(x.mean((2, 3)), w))
+
+    def weight(type, *shape):
+        return lambda: (torch.randn(shape, device=options.device) * (1 / math.prod(shape[1:])) ** 0.5).to(type)
+
+    for type in (F32, F16):
+        for batch in (1, 32):
+            inputs = [floats(batch, 3, 224, 224, type=type)]
+            for out, c_in, k in shapes: inputs += [weight(type, out, c_in, k, k), weight(type, out, 1, 1)]
+            row("networks", f"resnet-50 of {batch} {str(type)[6:]}", inputs + [weight(type, 1000, 2048)], net, torch_net,
+                8.2e9 * batch, "TFLOP/s", 0.6)
+
+
 def order():
     n = size(1 << 24, 1 << 20)
     side = size(4096, 512)
@@ -260,7 +304,7 @@ def main():
     torch.backends.cudnn.benchmark = True
     torch.utils.deterministic.fill_uninitialized_memory = False
     warnings.filterwarnings("ignore")
-    for part in (operations, products, attention, convolutions, order): part()
+    for part in (operations, products, attention, convolutions, networks, order): part()
     b = library(options.library)
     where = torch.cuda.get_device_name() if CUDA else f"{torch.get_num_threads()} threads"
     print(f"PyTorch {torch.__version__}, {where}; BERYL_DEVICE={os.environ.get('BERYL_DEVICE', '')}")

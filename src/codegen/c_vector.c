@@ -189,6 +189,8 @@ static const char *vector_from(codegen *g, const ir_instruction *i, uint32_t ope
 static const char *comparison(codegen *g, const ir_instruction *i) {
     static const char *const signs[IR_OP_COUNT] = {[IR_EQ] = "==", [IR_NE] = "!=", [IR_LT] = "<",
                                                    [IR_LE] = "<=", [IR_GT] = ">",  [IR_GE] = ">="};
+    if (i->op == IR_IS_NAN && is_word(g, i->in[0]))
+        return codegen_print(g, "%s != %s", vector_from(g, i, 0), vector_from(g, i, 0));
     if (!signs[i->op] || !is_word(g, i->in[0])) return NULL;
     return codegen_print(g, "%s %s %s", vector_from(g, i, 0), signs[i->op], vector_from(g, i, 1));
 }

@@ -93,6 +93,11 @@ static bool add_with_makers(const graph *g, const graph_tensor *shape, members *
     return true;
 }
 
+/* Sums of products, which trees may read through a view. */
+static bool is_sums(const graph_node *node) {
+    return BUILD_HAS_GRAPHS && node->op == OP_CONTRACT;
+}
+
 /* Does no node between the members use what member `maker` makes? out: it is used after them. */
 static bool is_result_apart(const graph *g, const members *set, uint32_t maker, graph_value v,
                             bool *out) {
@@ -102,7 +107,8 @@ static bool is_result_apart(const graph *g, const members *set, uint32_t maker, 
         for (uint32_t k = 0; !user->dead && k < user->n_in; k++) {
             if (!user->in[k] || graph_base_of(g, user->in[k]) != v) continue;
             /* a view, of memory that is being written */
-            if (is_member(set, (uint32_t)i) ? user->in[k] != v : i < set->node[set->n - 1])
+            if (is_member(set, (uint32_t)i) ? user->in[k] != v && !is_sums(&g->nodes.data[maker])
+                                            : i < set->node[set->n - 1])
                 return false;
             *out |= !is_member(set, (uint32_t)i);
         }
@@ -143,8 +149,15 @@ static bool uses_one(const graph *g, const members *set, const graph_node *node)
     return false;
 }
 
-static bool is_product(const graph_node *node) {
-    return !node->dead && (node->op == OP_LINEAR || node->op == OP_LINEAR_ID);
+/* The node that makes v, or what v is a view of, where that is a product; NULL: none. */
+static const graph_node *product_of(const graph *g, graph_value v) {
+    const uint32_t at = graph_tensor_at(g, graph_base_of(g, v))->node;
+    const graph_node *node = v && at != UINT32_MAX ? &g->nodes.data[at] : NULL;
+    const bool whole = !graph_tensor_at(g, v)->base;
+    return node && !node->dead &&
+                   (is_sums(node) || (whole && (node->op == OP_LINEAR || node->op == OP_LINEAR_ID)))
+               ? node
+               : NULL;
 }
 
 /* Adds the product that a member takes, where the tree may stand at its end. */
@@ -152,12 +165,11 @@ static void add_product(const graph *g, const graph_store *store, members *set) 
     for (uint32_t m = 0; m < set->n; m++) {
         const graph_node *node = &g->nodes.data[set->node[m]];
         for (uint32_t k = 0; k < node->n_in; k++) {
-            const graph_tensor *t = graph_tensor_at(g, node->in[k]);
-            if (!node->in[k] || t->base || t->node == UINT32_MAX ||
-                !is_product(&g->nodes.data[t->node]))
-                continue;
+            const graph_node *product = product_of(g, node->in[k]);
             members more = *set;
-            if (!add(&more, t->node) || !can_join(g, store, &more)) continue;
+            if (!product || !add(&more, (uint32_t)(product - g->nodes.data)) ||
+                !can_join(g, store, &more))
+                continue;
             *set = more;
             return;
         }

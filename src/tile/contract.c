@@ -9,6 +9,7 @@
  * F64); integers wrap as 32 bits, or 64. */
 #include "base/build.h"
 #include "base/error.h"
+#include "tile/contract_end.h"
 #include "tile/kernel.h"
 #include "tile/split.h"
 #include "tile/walk.h"
@@ -30,7 +31,7 @@ typedef enum class_kind { CLASS_BATCH, CLASS_OUTER, CLASS_INNER, CLASS_DEPTH, CL
 
 /* Axes of one class, outermost first. */
 typedef struct axes {
-    uint32_t n, stride[TENSORS][GRAPH_RANK_MAX];
+    uint32_t n, stride[LOWER_WALK_TENSORS][GRAPH_RANK_MAX];
     lower_count size[GRAPH_RANK_MAX], count; /* count: all of them */
     uint64_t bound;
     bool unfit; /* more than one size of a run */
@@ -40,7 +41,9 @@ typedef struct axes {
 
 typedef struct contraction {
     tile_kernel k;
-    const graph_node *node;
+    const graph_node *node, *placed; /* placed: what the plan has, the node or one that joins it */
+    contract_end end;
+    uint32_t n_tensor; /* TENSORS, then those of the end */
     axes of[CLASSES];
     ir_type type; /* of sums */
     /* The factor that is packed, F32 [batch, depth, width], and the class along its width;
@@ -63,8 +66,9 @@ static ir_type sum_type(base_type type) {
     }
 }
 
-static void add_axis(const lowering *l, axes *to, lower_count size, const uint32_t *stride) {
-    for (uint32_t t = 0; t < TENSORS; t++) to->stride[t][to->n] = stride[t];
+static void add_axis(const lowering *l, axes *to, lower_count size,
+                     const uint32_t stride[LOWER_WALK_TENSORS]) {
+    for (uint32_t t = 0; t < LOWER_WALK_TENSORS; t++) to->stride[t][to->n] = stride[t];
     to->size[to->n++] = size;
     to->unfit |= size.extent && to->count.extent;
     to->count.factor *= size.factor;
@@ -74,7 +78,7 @@ static void add_axis(const lowering *l, axes *to, lower_count size, const uint32
 
 /* The axes by class; what lies last in the result is inner. */
 static void sort_axes(const lowering *l, contraction *c) {
-    const graph_tensor *in[2], *out = graph_tensor_at(l->g, c->node->out[0]);
+    const graph_tensor *in[LOWER_WALK_TENSORS], *out = graph_tensor_at(l->g, c->node->out[0]);
     graph_tensor whole = *out; /* the shape that is summed over */
     for (uint32_t t = 0; t < 2; t++) {
         in[t] = graph_tensor_at(l->g, c->node->in[t]);
@@ -83,8 +87,10 @@ static void sort_axes(const lowering *l, contraction *c) {
             if (in[t]->dim[i].size > 1 || in[t]->dim[i].extent) *to = in[t]->dim[i];
         }
     }
-    const lower_walk w =
-        lower_walk_from(&whole, (const graph_tensor *const[]){in[A], in[B], out}, TENSORS, 0);
+    in[OUT] = out;
+    for (uint32_t i = 0; i < c->end.n; i++) in[TENSORS + i] = &c->end.seen[i];
+    c->n_tensor = TENSORS + c->end.n;
+    const lower_walk w = lower_walk_from(&whole, in, c->n_tensor, 0);
     class_kind left = CLASS_OUTER, right = CLASS_INNER;
     for (uint32_t i = 0; i < w.n; i++)
         if (w.stride[OUT][i] && !(w.stride[A][i] && w.stride[B][i])) {
@@ -97,16 +103,18 @@ static void sort_axes(const lowering *l, contraction *c) {
                                 : w.stride[A][i] && w.stride[B][i] ? CLASS_BATCH
                                 : w.stride[B][i]                   ? right
                                                                    : left;
-        add_axis(l, &c->of[kind], w.size[i],
-                 (uint32_t[]){w.stride[A][i], w.stride[B][i], w.stride[OUT][i]});
+        uint32_t stride[LOWER_WALK_TENSORS] = {0};
+        for (uint32_t t = 0; t < c->n_tensor; t++) stride[t] = w.stride[t][i];
+        add_axis(l, &c->of[kind], w.size[i], stride);
     }
 }
 
 /* "inner_b", "depth_a_1" */
 static const char *name_of(contraction *c, class_kind kind, uint32_t t, uint32_t i) {
-    static const char *const classes[] = {"batch", "outer", "inner", "depth"}, *const tensors[] = {
-                                                                                   "a", "b", "out",
-                                                                                   "size"};
+    static const char *const classes[] = {"batch", "outer", "inner", "depth"},
+                             *const tensors[LOWER_WALK_TENSORS + 1] = {
+                                 "a",  "b",  "out", "y0", "y1", "y2",  "y3",
+                                 "y4", "y5", "y6",  "y7", "y8", "size"};
     char text[32];
     int n = snprintf(text, sizeof text, "%s_%s", classes[kind], tensors[t]);
     if (i) n += snprintf(text + n, sizeof text - (size_t)n, "_%u", i);
@@ -143,24 +151,33 @@ static bool is_tabled(const contraction *c) {
 /* Strides, made where they are the same for all turns: along depth constants, by which schedules
  * tell what neighbours are. */
 typedef struct lengths {
-    ir_id stride[TENSORS][GRAPH_RANK_MAX], size[GRAPH_RANK_MAX], count;
+    ir_id stride[LOWER_WALK_TENSORS][GRAPH_RANK_MAX], size[GRAPH_RANK_MAX], count;
 } lengths;
+
+/* The number for a tensor of the end that goes along axis i as one before it does. */
+static ir_id known(const axes *of, const lengths *by, uint32_t t, uint32_t i) {
+    for (uint32_t u = OUT; u < t; u++)
+        if (of->stride[u][i] == of->stride[t][i] && by->stride[u][i] != IR_NO_ID)
+            return by->stride[u][i];
+    return IR_NO_ID;
+}
 
 static void measure(contraction *c, class_kind kind, lengths *out) {
     const axes *of = &c->of[kind];
-    out->count = tile_count(&c->k, name_of(c, kind, TENSORS, 0), of->count);
+    out->count = tile_count(&c->k, name_of(c, kind, LOWER_WALK_TENSORS, 0), of->count);
     for (uint32_t i = 0; i < of->n; i++) {
-        out->size[i] = tile_count(&c->k, name_of(c, kind, TENSORS, i + 1), of->size[i]);
-        for (uint32_t t = 0; t < TENSORS; t++) {
+        out->size[i] = tile_count(&c->k, name_of(c, kind, LOWER_WALK_TENSORS, i + 1), of->size[i]);
+        for (uint32_t t = 0; t < c->n_tensor; t++) {
             const uint32_t stride = of->stride[t][i];
-            if ((t == OUT && kind == CLASS_DEPTH) || (is_packed(c) && t == c->packed) ||
+            if ((t >= OUT && kind == CLASS_DEPTH) || (is_packed(c) && t == c->packed) ||
                 (is_tabled(c) && kind == CLASS_DEPTH))
                 continue;
-            const bool asked =
-                i + 1 == of->n || !goes_on(of, t, i + 1) || (i && of->size[i].extent);
-            out->stride[t][i] = !asked                ? IR_NO_ID
-                                : kind == CLASS_DEPTH ? ir_u32(c->k.b, stride)
-                                                      : number(c, name_of(c, kind, t, i), stride);
+            const bool last = i + 1 == of->n || !goes_on(of, t, i + 1),
+                       asked = last || (i && of->size[i].extent);
+            out->stride[t][i] = asked ? known(of, out, t, i) : IR_NO_ID;
+            if (asked && out->stride[t][i] == IR_NO_ID)
+                out->stride[t][i] = kind == CLASS_DEPTH ? ir_u32(c->k.b, stride)
+                                                        : number(c, name_of(c, kind, t, i), stride);
         }
     }
 }
@@ -230,9 +247,11 @@ static bool part_batch(contraction *c, const lowering *l, class_kind kind,
     const axes *of = &c->of[kind];
     if (of->n < 2 || batch->n) return false;
     *rest = NO_AXES;
-    for (uint32_t i = 0; i < of->n; i++)
-        add_axis(l, i ? rest : batch, of->size[i],
-                 (uint32_t[]){of->stride[A][i], of->stride[B][i], of->stride[OUT][i]});
+    for (uint32_t i = 0; i < of->n; i++) {
+        uint32_t stride[LOWER_WALK_TENSORS];
+        for (uint32_t t = 0; t < LOWER_WALK_TENSORS; t++) stride[t] = of->stride[t][i];
+        add_axis(l, i ? rest : batch, of->size[i], stride);
+    }
     if (rest->unfit || !lies_along(&apart, kind, tensors)) return false;
     *c = apart;
     return true;
@@ -267,8 +286,8 @@ static beryl_status pack(const contraction *from, lowering *l, const graph_tenso
     const class_kind along = c->along;
     tile_kernel *k = &c->k;
     lengths by[CLASSES];
-    tile_begin(k, l, c->node, "contract_pack", 1);
-    c->packed = TENSORS, c->tabled = false;
+    tile_begin(k, l, c->placed, "contract_pack", 1);
+    c->packed = c->n_tensor = TENSORS, c->tabled = false;
     ir_builder *b = k->b;
     const ir_memory x = tile_read(k, "x", c->node->in[t]),
                     out = tile_scratch(k, "out", SCRATCH_PACKED, packed_bytes(c), IR_F32,
@@ -304,8 +323,8 @@ static beryl_status tabulate(const contraction *from, lowering *l, beryl_error *
     const uint32_t t = OUT - 1 - c->packed;
     tile_kernel *k = &c->k;
     lengths by;
-    tile_begin(k, l, c->node, "contract_places", 1);
-    c->packed = TENSORS, c->tabled = false;
+    tile_begin(k, l, c->placed, "contract_places", 1);
+    c->packed = c->n_tensor = TENSORS, c->tabled = false;
     ir_builder *b = k->b;
     const ir_memory out =
         tile_scratch(k, "out", SCRATCH_PLACES, c->of[CLASS_DEPTH].bound * sizeof(uint32_t), IR_U32,
@@ -412,7 +431,7 @@ static beryl_status pad(lowering *l, contraction *c, uint32_t t, uint64_t *bytes
     const ir_type type = tile_element(from->type);
     *bytes = (uint64_t)n_batch * all_lines * all_width * ir_type_bytes(type);
     tile_kernel *k = &c->k;
-    tile_begin(k, l, c->node, "contract_pad", 1);
+    tile_begin(k, l, c->placed, "contract_pad", 1);
     ir_builder *b = k->b;
     const ir_memory x = tile_read(k, "x", c->node->in[t]),
                     out = tile_scratch(k, "out", SCRATCH_PADDED + t, *bytes, type, IR_READ_WRITE);
@@ -552,7 +571,7 @@ static void put_last(axes *of, uint32_t axis) {
     for (uint32_t i = axis; i + 1 < of->n; i++) {
         const lower_count size = of->size[i];
         of->size[i] = of->size[i + 1], of->size[i + 1] = size;
-        for (uint32_t t = 0; t < TENSORS; t++) {
+        for (uint32_t t = 0; t < LOWER_WALK_TENSORS; t++) {
             const uint32_t stride = of->stride[t][i];
             of->stride[t][i] = of->stride[t][i + 1], of->stride[t][i + 1] = stride;
         }
@@ -570,7 +589,7 @@ static beryl_status turn(lowering *l, contraction *c, uint32_t t, const channels
     *bytes = (uint64_t)as->outer * whole * 2;
     *offset = from->offset % as->apart * as->n;
     tile_kernel *k = &c->k;
-    tile_begin(k, l, c->node, "contract_turn", TURN_LANES);
+    tile_begin(k, l, c->placed, "contract_turn", TURN_LANES);
     ir_builder *b = k->b;
     const ir_memory x = tile_read(k, "x", c->node->in[t]),
                     out = tile_scratch(k, "out", SCRATCH_PADDED + t, *bytes, type, IR_READ_WRITE),
@@ -621,14 +640,15 @@ static beryl_status turn(lowering *l, contraction *c, uint32_t t, const channels
 /* Adds the parts [part, outer, inner]. */
 static beryl_status add_parts(lowering *l, contraction *c, const tile_split *split,
                               beryl_error *error) {
-    const graph_tensor *t = graph_tensor_at(l->g, c->node->out[0]);
     tile_kernel *k = &c->k;
     lengths outer, inner;
-    tile_begin(k, l, c->node, "contract_sum", 1);
+    ir_id to[LOWER_WALK_TENSORS];
+    tile_begin(k, l, c->placed, "contract_sum", 1);
     ir_builder *b = k->b;
     const ir_memory parts = tile_scratch(k, "parts", 0, split->bytes, IR_F32, IR_READ),
-                    out = tile_write(k, "out", c->node->out[0]);
-    ir_id to = number(c, "out_offset", t->offset);
+                    out = contract_end_declare(&c->end, k);
+    contract_end_begin(&c->end, k, to + OUT);
+    c->n_tensor = TENSORS + c->end.n;
     measure(c, CLASS_OUTER, &outer);
     measure(c, CLASS_INNER, &inner);
     const ir_id i = turns(b, &outer, IR_PARALLEL, DIM_OUTER),
@@ -637,27 +657,34 @@ static beryl_status add_parts(lowering *l, contraction *c, const tile_split *spl
                 terms = tile_count(k, "terms", split->terms),
                 sum =
                     tile_split_sum(k, split, terms, parts, at, ir_mul(b, outer.count, inner.count));
-    to = place(c, CLASS_OUTER, &outer, OUT, i, to);
-    to = place(c, CLASS_INNER, &inner, OUT, j, to);
-    ir_store(b, out, to, ir_cast(b, tile_element(t->type), sum));
+    for (uint32_t t = OUT; t < c->n_tensor; t++) {
+        to[t] = place(c, CLASS_OUTER, &outer, t, i, to[t]);
+        to[t] = place(c, CLASS_INNER, &inner, t, j, to[t]);
+    }
+    contract_end_store(&c->end, k, out, to + OUT, sum);
     ir_end(b), ir_end(b);
     return tile_end_marked(
         k, (lower_count[IR_DIM_MAX]){c->of[CLASS_OUTER].count, c->of[CLASS_INNER].count},
         (uint64_t[IR_DIM_MAX]){c->of[CLASS_OUTER].bound, c->of[CLASS_INNER].bound}, error);
 }
 
-beryl_status tile_contract(lowering *l, const graph_node *node, beryl_error *error) {
+/* placed: what the plan has; t: its tree, or NULL */
+static beryl_status contract(lowering *l, const graph_node *placed, const graph_node *node,
+                             const tree *t_end, beryl_error *error) {
     const graph_tensor *tensors[TENSORS] = {graph_tensor_at(l->g, node->in[0]),
                                             graph_tensor_at(l->g, node->in[1]),
                                             graph_tensor_at(l->g, node->out[0])};
-    static const char *const offsets[] = {"a_offset", "b_offset", "out_offset"};
-    contraction all = {.node = node, .type = sum_type(tensors[A]->type)}, *c = &all;
+    static const char *const offsets[] = {"a_offset", "b_offset"};
+    contraction all = {.node = node, .placed = placed, .type = sum_type(tensors[A]->type)},
+                *c = &all;
+    if (!contract_end_of(&c->end, node->out[0], t_end))
+        return lower_refuse(l, placed, "such an end", error);
     sort_axes(l, c);
     for (uint32_t i = 0; i < CLASSES; i++)
         if (c->of[i].unfit)
-            return lower_refuse(l, node, "axes of one kind with several sizes of a run", error);
+            return lower_refuse(l, placed, "axes of one kind with several sizes of a run", error);
     if (c->of[CLASS_DEPTH].bound > UINT32_MAX)
-        return lower_refuse(l, node, "sums of more than 2^32 - 1 products", error);
+        return lower_refuse(l, placed, "sums of more than 2^32 - 1 products", error);
     channels as[OUT];
     const bool pads = wants_padding(l, c), turns_both = !pads && channels_of(l, c, as);
     c->packed = TENSORS;
@@ -667,7 +694,7 @@ beryl_status tile_contract(lowering *l, const graph_node *node, beryl_error *err
     const lower_count rows = c->of[CLASS_OUTER].count, columns = c->of[CLASS_INNER].count;
     uint64_t bytes[OUT];
     bool copied[OUT] = {pads, pads};
-    uint32_t offset[TENSORS] = {tensors[A]->offset, tensors[B]->offset, tensors[OUT]->offset};
+    uint32_t offset[OUT] = {tensors[A]->offset, tensors[B]->offset};
     for (uint32_t t = 0; t < OUT && status == BERYL_OK; t++) {
         if (pads) offset[t] = 0, status = pad(l, c, t, &bytes[t], error);
         copied[t] |= turns_both && as[t].apart > 1;
@@ -680,7 +707,7 @@ beryl_status tile_contract(lowering *l, const graph_node *node, beryl_error *err
     const tile_split split = pads ? (tile_split){.n = 1} : split_of(c, l);
     const bool whole = split.n == 1;
     tile_kernel *k = &c->k;
-    tile_begin(k, l, node, "contract", 1);
+    tile_begin(k, l, placed, "contract", 1);
     ir_builder *b = k->b;
     ir_memory in[OUT], places = {0};
     static const char *const names[] = {"a", "b"};
@@ -693,12 +720,14 @@ beryl_status tile_contract(lowering *l, const graph_node *node, beryl_error *err
     if (is_tabled(c))
         places = tile_scratch(k, "places", SCRATCH_PLACES,
                               c->of[CLASS_DEPTH].bound * sizeof(uint32_t), IR_U32, IR_READ);
-    const ir_memory out = whole ? tile_write(k, "out", node->out[0])
+    const ir_memory out = whole ? contract_end_declare(&c->end, k)
                                 : tile_scratch(k, "parts", 0, split.bytes, IR_F32, IR_READ_WRITE),
                     sum = ir_register(b, c->type, 1);
-    ir_id at[TENSORS];
-    for (uint32_t t = 0; t < TENSORS; t++)
+    ir_id at[LOWER_WALK_TENSORS];
+    for (uint32_t t = 0; t < OUT; t++)
         at[t] = is_packed(c) && t == c->packed ? ir_u32(b, 0) : number(c, offsets[t], offset[t]);
+    contract_end_begin(&c->end, k, at + OUT);
+    if (!whole) c->n_tensor = TENSORS;
     lengths by[CLASSES];
     for (uint32_t i = 0; i < CLASSES; i++) measure(c, i, &by[i]);
     const bool has_batch = c->of[CLASS_BATCH].n;
@@ -713,14 +742,14 @@ beryl_status tile_contract(lowering *l, const graph_node *node, beryl_error *err
     }
     if (has_batch) {
         const ir_id i = turns(b, &by[CLASS_BATCH], IR_PARALLEL, DIM_BATCH);
-        for (uint32_t t = 0; t < TENSORS; t++)
+        for (uint32_t t = 0; t < c->n_tensor; t++)
             at[t] = place(c, CLASS_BATCH, &by[CLASS_BATCH], t, i, at[t]);
     }
     const ir_id outer = turns_padded(c, CLASS_OUTER, &by[CLASS_OUTER], DIM_OUTER),
                 inner = turns_padded(c, CLASS_INNER, &by[CLASS_INNER], DIM_INNER),
                 zero = ir_u32(b, 0);
     ir_store(b, sum, zero, ir_number(b, c->type, 1, 0));
-    for (uint32_t t = 0; t < TENSORS; t++) {
+    for (uint32_t t = 0; t < c->n_tensor; t++) {
         at[t] = place(c, CLASS_OUTER, &by[CLASS_OUTER], t, outer, at[t]);
         at[t] = place(c, CLASS_INNER, &by[CLASS_INNER], t, inner, at[t]);
     }
@@ -736,14 +765,14 @@ beryl_status tile_contract(lowering *l, const graph_node *node, beryl_error *err
     ir_end(b);
     const ir_id result = ir_load(b, sum, zero, 1);
     if (whole) {
-        const ir_id value_out = ir_cast(b, tile_element(tensors[OUT]->type), result);
         if (pads)
             ir_if(b, ir_and(b, ir_lt(b, outer, tile_count(k, "rows", rows)),
                             ir_lt(b, inner, tile_count(k, "columns", columns))));
-        if (is_packed(c))
-            ir_if(b, ir_lt(b, c->along == CLASS_INNER ? inner : outer, by[c->along].count));
-        ir_store(b, out, at[OUT], value_out);
-        if (pads || is_packed(c)) ir_end(b);
+        const lower_count along = c->of[c->along].count;
+        const bool ragged = is_packed(c) && (along.extent || along.factor != c->width);
+        if (ragged) ir_if(b, ir_lt(b, c->along == CLASS_INNER ? inner : outer, by[c->along].count));
+        contract_end_store(&c->end, k, out, at + OUT, result);
+        if (pads || ragged) ir_end(b);
     } else {
         const ir_id row = ir_add(b, ir_mul(b, part, by[CLASS_OUTER].count), outer);
         ir_store(b, out, ir_add(b, ir_mul(b, row, by[CLASS_INNER].count), inner), result);
@@ -761,4 +790,13 @@ beryl_status tile_contract(lowering *l, const graph_node *node, beryl_error *err
     if (is_packed(c)) extents[c->along == CLASS_INNER ? DIM_INNER : DIM_OUTER] = c->width;
     status = tile_end_marked(k, counts, extents, error);
     return status == BERYL_OK && !whole ? add_parts(l, c, &split, error) : status;
+}
+
+beryl_status tile_contract(lowering *l, const graph_node *node, beryl_error *error) {
+    return contract(l, node, node, NULL, error);
+}
+
+beryl_status tile_contract_product(lowering *l, const graph_node *node, const tree *t,
+                                   beryl_error *error) {
+    return contract(l, node, t->product[0], t, error);
 }

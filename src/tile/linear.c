@@ -5,6 +5,7 @@
  * where one lane is all, it walks the row itself. A weight in several shards is one dispatch a
  * shard. */
 #include "tile/bytes.h"
+#include "tile/contract_end.h"
 #include "tile/product.h"
 #include "tile/tiled.h"
 #include "tile/matvec_fused.h"
@@ -762,6 +763,8 @@ beryl_status tile_linear_id(lowering *l, const graph_node *node, beryl_error *er
 /* ---- with a tree at the end ------------------------------------------------------------------ */
 
 beryl_status tile_product(lowering *l, const graph_node *node, const tree *t, beryl_error *error) {
+    if (BUILD_HAS_GRAPHS && t->product[0]->op == OP_CONTRACT)
+        return tile_contract_product(l, node, t, error);
     return t->product[0]->op == OP_LINEAR ? lower_product(l, node, t->product[0], t, error)
                                           : lower_experts_product(l, node, t->product[0], t, error);
 }
@@ -773,6 +776,7 @@ bool tile_product_fits(const graph *g, const graph_store *store, const tree *t) 
     const bool experts = linear->op == OP_LINEAR_ID;
     tile_matrix w;
     vectors x;
+    if (BUILD_HAS_GRAPHS && linear->op == OP_CONTRACT) return tile_contract_product_fits(&l, t);
     if (t->n_product != 1 || !tree_is_end(t)) return false;
     if (experts ? experts_obstacle(&l, linear) != NULL
                 : !tile_matrix_of(&l, linear->in[1], &w) || !vectors_of(&l, linear->in[0], &x))

@@ -212,12 +212,15 @@ static bool overlaps(const tree_walk *c, uint32_t wide) {
 /* type: of sums */
 static form form_of(const lowering *l, tree_walk *c, ir_type type) {
     const device_caps *caps = l->caps;
-    const bool serial = tile_serial(l), host = device_is_compiled(caps);
-    const uint32_t d = tree_row_length(&c->t), last = c->w.n - 1, most = host ? TILE_RUN : 4,
+    const uint32_t d = tree_row_length(&c->t);
+    const uint64_t n = graph_element_bound(c->t.shape) / d;
+    const bool many = !BUILD_IS_SMALL && d <= SHORT && n >= MANY_SHORT,
+               /* lanes of windows become vectors there */
+        beside = tile_is_host(l) && many && c->along.n > 1, serial = tile_serial(l) && !beside,
+               host = device_is_compiled(caps), is_short = many && !serial;
+    const uint32_t last = c->w.n - 1, most = host ? TILE_RUN : 4,
                    invocations = caps->workgroup_invocations ? caps->workgroup_invocations : LANES,
                    workgroup = serial ? 1 : power_to(invocations < LANES ? invocations : LANES);
-    const uint64_t n = graph_element_bound(c->t.shape) / d;
-    const bool is_short = !BUILD_IS_SMALL && !serial && d <= SHORT && n >= MANY_SHORT;
     form f = {.rows = 1, .across = is_across(c, is_short), .n_part = 1, .part = d};
     if (f.across) {
         for (uint32_t i = 0; i < c->t.n_tensor; i++) c->step[i] = c->w.stride[i][last];
@@ -237,7 +240,7 @@ static form form_of(const lowering *l, tree_walk *c, ir_type type) {
                  ? 1
                  : tree_widest(c, most, c->along.size[c->along.n - 1].factor, true, c->w.n);
     f.lanes = 1;
-    while (f.lanes < workgroup && f.lanes * f.wide * AHEAD < d) f.lanes *= 2;
+    while (!beside && f.lanes < workgroup && f.lanes * f.wide * AHEAD < d) f.lanes *= 2;
     f.rows = workgroup / f.lanes;
     while (f.rows > 1 && n / f.rows < groups_wanted(caps, serial)) f.rows /= 2;
     if (f.rows == 1) cut(&f, l, d, n, PART_MIN);
@@ -285,7 +288,9 @@ static uint32_t known_length(const reduce *r) {
     const uint32_t d = tree_row_length(&c->t);
     return !BUILD_IS_SMALL && f->lanes == 1 && f->n_part == 1 && d <= SHORT &&
                    (f->across || f->wide == 1) && !tree_row_varies(&c->t) &&
-                   !tile_serial(c->k->l) && !device_is_compiled(c->k->l->caps)
+                   (tile_is_host(c->k->l)
+                        ? f->rows > 1
+                        : !tile_serial(c->k->l) && !device_is_compiled(c->k->l->caps))
                ? d
                : 0;
 }

@@ -3,6 +3,7 @@
 #include "base/build.h"
 #include "tile/maps.h"
 #include "tile/pointwise.h"
+#include "tile/tree_given.h"
 #include "tile/tree_inner.h"
 #include "tile/tree_low.h"
 
@@ -296,10 +297,6 @@ static bool makes(const graph_node *node, graph_value v) {
     return false;
 }
 
-static bool is_product(const graph_node *node) {
-    return node->op == OP_LINEAR || node->op == OP_LINEAR_ID;
-}
-
 static bool is_low(const graph_node *node, graph_value root) {
     return BUILD_HAS_ADAPTERS && root && node->op == OP_LINEAR;
 }
@@ -315,8 +312,8 @@ static uint8_t inside_of_input(const graph_node *node, uint32_t i, uint32_t k, u
 }
 
 /* What each node's result is inside of, as of a value. */
-static bool find_insides(const graph_node *const *nodes, uint32_t n, const graph_value *outs,
-                         uint32_t n_out, uint8_t *inside) {
+static bool find_insides(const graph *g, const graph_node *const *nodes, uint32_t n,
+                         const graph_value *outs, uint32_t n_out, uint8_t *inside) {
     enum { UNKNOWN = UINT8_MAX };
     for (uint32_t i = 0; i < n; i++) {
         inside[i] = UNKNOWN;
@@ -328,7 +325,7 @@ static bool find_insides(const graph_node *const *nodes, uint32_t n, const graph
         for (uint32_t m = 0; m < i; m++)
             for (uint32_t k = 0; k < nodes[i]->n_in; k++) {
                 const uint8_t here = inside_of_input(nodes[i], i, k, inside[i]);
-                if (!makes(nodes[m], nodes[i]->in[k])) continue;
+                if (!tree_makes(g, nodes[m], nodes[i]->in[k])) continue;
                 if (inside[m] != UNKNOWN && inside[m] != here) return false;
                 inside[m] = here;
             }
@@ -349,7 +346,7 @@ static bool holds_numbers(const tree *t) {
 static bool reads_made(const tree *t, const graph_region *r) {
     for (uint32_t i = 0; i < t->n_value; i++)
         for (uint32_t m = 0; t->values[i].kind == TREE_INPUT && m < r->n; m++)
-            if (t->values[i].id && makes(r->node[m], t->values[i].id)) return true;
+            if (t->values[i].id && tree_makes(t->g, r->node[m], t->values[i].id)) return true;
     return false;
 }
 
@@ -368,7 +365,7 @@ bool tree_read(tree *t, const graph *g, const graph_region *r, graph_value root)
     memcpy(asked, r->out, sizeof r->out);
     asked[r->n_out] = root;
     *t = (tree){.g = g, .real = IR_F32, .n_level = 1, .has_root = root != 0};
-    if (!find_insides(nodes, r->n, asked, r->n_out + t->has_root, inside)) return false;
+    if (!find_insides(g, nodes, r->n, asked, r->n_out + t->has_root, inside)) return false;
     tree_inner_find(t, r);
     for (uint32_t i = 0; i < r->n; i++) {
         const base_op op = nodes[i]->op;
@@ -376,7 +373,7 @@ bool tree_read(tree *t, const graph *g, const graph_region *r, graph_value root)
             if (t->choice && !is_alike(t, nodes[i])) return false;
             *(t->choice ? &t->second : &t->choice) = nodes[i];
         }
-        if (!is_product(nodes[i]) || is_low(nodes[i], root)) continue;
+        if (!tree_is_product(nodes[i]) || is_low(nodes[i], root)) continue;
         if (t->n_product == TREE_PRODUCTS) return false;
         t->product[t->n_product++] = nodes[i];
     }
@@ -394,12 +391,10 @@ bool tree_read(tree *t, const graph *g, const graph_region *r, graph_value root)
         add_input(t, r->out[i], 0, false);
         t->n_out++;
     }
-    for (uint32_t i = 0; i < t->n_product; i++)
-        tree_add_value(
-            t, (tree_value){.kind = TREE_GIVEN, .type = IR_F32, .id = t->product[i]->out[0]});
+    tree_add_given(t, r);
     for (uint32_t i = 0; i < r->n; i++)
         if (nodes[i] != t->choice && nodes[i] != t->second &&
-            (!is_product(nodes[i]) || is_low(nodes[i], root)))
+            (!tree_is_product(nodes[i]) || is_low(nodes[i], root)))
             read_node(t, r, nodes[i],
                       (uint8_t[]){inside_of_input(nodes[i], i, 0, inside[i]),
                                   inside_of_input(nodes[i], i, 1, inside[i]), inside[i]});
@@ -629,7 +624,13 @@ void tree_declare(tree_walk *c) {
 ir_id tree_place(tree_walk *c, ir_id left, uint32_t each, bool clamp, ir_id *at) {
     ir_builder *b = c->k->b;
     const lower_walk *w = &c->w;
+    bool in_order[LOWER_WALK_TENSORS];
     memcpy(at, c->offset, sizeof c->offset);
+    for (uint32_t t = 0; t < c->t.n_tensor; t++) {
+        in_order[t] = tile_is_host(c->k->l) && !clamp && lower_walk_in_order(w, t, each);
+        if (in_order[t])
+            at[t] = ir_add(b, at[t], tile_mul(c->k, left, w->stride[t][w->n - 1] * each));
+    }
     for (uint32_t i = w->n; i-- > 0;) {
         const bool constant = !w->size[i].extent;
         ir_id here = left;
@@ -641,7 +642,7 @@ ir_id tree_place(tree_walk *c, ir_id left, uint32_t each, bool clamp, ir_id *at)
             left = constant ? tile_div(c->k, left, (uint32_t)w->size[i].factor)
                             : ir_div(b, left, c->size[i]);
         for (uint32_t t = 0; t < c->t.n_tensor; t++)
-            if (w->stride[t][i])
+            if (w->stride[t][i] && !in_order[t])
                 at[t] = ir_add(b, at[t],
                                tile_mul(c->k, here, w->stride[t][i] * (i + 1 == w->n ? each : 1)));
     }

@@ -5,7 +5,7 @@ bool tree_is_end(const tree *t) {
     if (tree_has_rows(t) || t->n_sum || t->n_count || t->n_random || !t->n_product) return false;
     for (uint32_t i = 0; i < t->n_product; i++)
         if (t->values[i].first == UINT8_MAX ||
-            !graph_same_shape(t->shape, graph_tensor_at(t->g, t->product[i]->out[0])))
+            !graph_same_shape(t->shape, graph_tensor_at(t->g, t->values[i].id)))
             return false;
     return true;
 }

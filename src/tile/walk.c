@@ -42,6 +42,15 @@ lower_walk lower_walk_from(const graph_tensor *shape, const graph_tensor *const 
     return walk_between(shape, tensors, n_tensor, first, shape->rank);
 }
 
+bool lower_walk_in_order(const lower_walk *w, uint32_t t, uint32_t each) {
+    for (uint32_t i = 1; i < w->n; i++)
+        if (w->size[i].extent || w->stride[t][i - 1] != w->stride[t][i] *
+                                                            (uint32_t)w->size[i].factor *
+                                                            (i + 1 == w->n ? each : 1))
+            return false;
+    return w->n > 1;
+}
+
 void lower_walk_pad(lower_walk *w, uint32_t rank) {
     if (w->n >= rank) return;
     uint32_t more = rank - w->n;

@@ -22,6 +22,8 @@ lower_walk lower_walk_from(const graph_tensor *shape, const graph_tensor *const 
 /* The stride with which `t` is walked along dimension i of a tensor of rank `rank`; 0 where it
  * is broadcast. */
 uint32_t lower_walk_stride(const graph_tensor *t, uint32_t rank, uint32_t i);
+/* Does tensor t lie as the walk goes, whose innermost turns are so many elements each? */
+bool lower_walk_in_order(const lower_walk *w, uint32_t t, uint32_t each);
 /* At least `rank` dimensions, by sizes of 1 in front. */
 void lower_walk_pad(lower_walk *w, uint32_t rank);
 /* All elements of the walk; where several sizes are extents, all but the first at their bounds

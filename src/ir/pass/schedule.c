@@ -239,22 +239,28 @@ static step step_along(const ir_instruction *code, ir_id id, uint32_t dim, uint3
     return in[0] || in[1] || in[2] ? BY_MORE : STAYS;
 }
 
-/* Both factors lie along the dimension, or do not know it. */
-static bool lies_along(const shape *s, uint32_t dim) {
-    const ir_kernel *k = s->kernel;
-    for (uint32_t i = 0; i < k->n_code; i++)
-        if (k->code[i].op == IR_LOAD && k->code[i].space == IR_BUFFER &&
-            step_along(k->code, k->code[i].in[0], dim, DEPTH_MAX) == BY_MORE)
+/* Both factors of the sums over k lie along the dimension, or do not know it. */
+static bool lies_along(const shape *s, uint32_t dim, uint32_t k) {
+    const ir_instruction *code = s->kernel->code;
+    uint32_t depth = 0; /* of what is in the sums' loop */
+    for (uint32_t i = 0; i < s->kernel->n_code; i++) {
+        const ir_mark mark = ir_mark_of(&code[i]);
+        const bool begins = code[i].op == IR_LOOP && mark.kind == IR_REDUCE && mark.dim == k;
+        if (begins || (depth && (code[i].op == IR_LOOP || code[i].op == IR_IF))) depth++;
+        else if (depth && code[i].op == IR_END) depth--;
+        if (depth && code[i].op == IR_LOAD && code[i].space == IR_BUFFER &&
+            step_along(code, code[i].in[0], dim, DEPTH_MAX) == BY_MORE)
             return false;
+    }
     return s->extents[dim] < LONG && s->extents[dim] % VECTOR == 0;
 }
 
 /* Of a product on a processor: whose turns are elements of vectors. IR_DIM_MAX: none. */
 static uint32_t vector_dim(const shape *s, uint32_t m, uint32_t n, uint32_t k) {
-    return s->extents[k] >= 64 && lies_along(s, k) ? k
-           : lies_along(s, n)                      ? n
-           : lies_along(s, m)                      ? m
-                                                   : IR_DIM_MAX;
+    return s->extents[k] >= 64 && lies_along(s, k, k) ? k
+           : lies_along(s, n, k)                      ? n
+           : lies_along(s, m, k)                      ? m
+                                                      : IR_DIM_MAX;
 }
 
 static void product(const shape *s, uint32_t k, ir_schedule *out) {

@@ -17,9 +17,9 @@
  *             sum = sum + x[k] * w[.. + n]         sum = sum + x[k] * w[.. + v * W ..]
  *         y[n] = sum                           y[v * W ..] = sum
  *
- * Such a loop may hold others, f32 registers of its own, and conditions of its index around stores,
- * which may lie anywhere. Refuses all others, and workgroups of several lanes: a lane is a
- * vector's element there already. */
+ * Such a loop may hold others, f32 registers of its own, and conditions of its index around loads
+ * and stores. Outside the loops in it those may lie anywhere. Refuses all others, and workgroups of
+ * several lanes: a lane is a vector's element there already. */
 #include "base/build.h"
 #include "ir/pass/edit.h"
 
@@ -257,6 +257,13 @@ static bool has_own_registers(const wide *w) {
     return true;
 }
 
+/* Is the load one of neighbours, or of the same number in all turns? end: of a condition. */
+static bool is_vector(const wide *w, uint32_t load, uint32_t end) {
+    bool by_one;
+    return !w->varies[load] ||
+           (load >= end && goes_by_one(w, pass_at(w->e, load)->in[0], &by_one) && by_one);
+}
+
 static bool fits_parallel(wide *w) {
     pass_edit *e = w->e;
     const ir_instruction *loop = pass_at(e, w->loop);
@@ -271,7 +278,7 @@ static bool fits_parallel(wide *w) {
         !pass_count_multiple(e, e->in->code, loop->in[0], loop->in[1], w->width) ||
         !has_own_registers(w))
         return false;
-    uint32_t end = 0; /* of a condition */
+    uint32_t end = 0, inner = 0; /* of a condition, of a loop */
     for (uint32_t i = 0; i < e->in->n_code; i++) w->varies[i] = i == w->loop;
     for (uint32_t i = w->loop + 1; i < e->close[w->loop]; i++) {
         const ir_instruction *at = pass_at(e, i);
@@ -282,14 +289,14 @@ static bool fits_parallel(wide *w) {
             if (at->op == IR_STORE && i < end) return false;
             w->varies[i] = true;
         } else if (at->op == IR_LOAD && at->space == IR_BUFFER) {
-            bool by_one;
-            if (i < end || buffers.written[at->array] ||
-                (w->varies[i] && (!goes_by_one(w, at->in[0], &by_one) || !by_one)))
+            if (buffers.written[at->array] ||
+                (!is_vector(w, i, end) && (i < inner || !is_index(w, at->in[0]))))
                 return false;
         } else if (at->op == IR_STORE && at->space == IR_BUFFER) {
             if (!w->varies[at->in[0]] || !is_index(w, at->in[0])) return false;
         } else if (at->op == IR_LOOP) {
             if (w->varies[i] || i < end) return false;
+            if (i >= inner) inner = e->close[i];
         } else if (at->op == IR_IF) {
             if (!w->varies[i] || i < end || e->middle[i] != IR_NO_ID || !is_index(w, at->in[0]))
                 return false;
@@ -341,6 +348,24 @@ static void store_turns(wide *w, const ir_instruction *at) {
     pass_close(e);
 }
 
+/* Elements that lie anywhere, one by one; where the condition does not hold, zeros. */
+static void load_turns(wide *w, uint32_t load) {
+    pass_edit *e = w->e;
+    ir_instruction one = *pass_at(e, load);
+    const ir_type type = (ir_type)one.type;
+    const ir_memory apart = pass_register(e, type, w->width);
+    if (w->condition != IR_NO_ID)
+        pass_store(e, apart, pass_u32(e, 0), pass_bits(e, type, w->width, 0));
+    const ir_id n = pass_loop(e, pass_u32(e, 0), pass_u32(e, w->width), pass_u32(e, 1), 1),
+                turn = pass_binary(e, IR_ADD, e->map[w->loop], n);
+    if (w->condition != IR_NO_ID) pass_if(e, index_in(w, w->condition, turn));
+    one.in[0] = index_in(w, one.in[0], turn);
+    pass_store(e, apart, n, pass_push(e, one));
+    if (w->condition != IR_NO_ID) pass_close(e);
+    pass_close(e);
+    e->map[load] = pass_load(e, type, w->width, apart, pass_u32(e, 0));
+}
+
 static void forget_splats(wide *w) { /* made in a block that ends, or that is not begun yet */
     for (uint32_t i = 0; i < w->e->in->n_code; i++) w->splat[i] = IR_NO_ID;
 }
@@ -372,6 +397,8 @@ static void push_parallel(wide *w) {
         } else if (!w->varies[i] || is_index(w, i)) {
             if (at->op == IR_LOOP || at->op == IR_END) forget_splats(w);
             pass_copy(e, i);
+        } else if (at->op == IR_LOAD && !is_vector(w, i, w->condition == IR_NO_ID ? i : w->end)) {
+            load_turns(w, i);
         } else {
             push_vector(w, i);
         }
