@@ -744,14 +744,16 @@ static void check_memory(test *t) {
               reports[0].kept_bytes - reports[0].recomputed_bytes);
 }
 
-/* ---- pictures and sound ---------------------------------------------------------------------- */
+/* ---- pictures, sound, experts ---------------------------------------------------------------- */
 
 /* A reference's cases of pictures and sound as rows of training data, the text after them to be
- * learned; gives the loss that the reference's logits have. */
-static double media_rows(test *t, model_ref *ref, const char *data, char *paths) {
+ * learned; of a model without towers the beginning of one of text. Gives the loss that the
+ * reference's logits have. */
+static double rows_of(test *t, model_ref *ref, bool towers, const char *data, char *paths) {
+    enum { TEXT_TOKENS = 24 };
     base_text text;
     double loss = 0;
-    uint32_t n_target = 0;
+    uint32_t n_target = 0, n_row = 0;
     base_text_init(&text, &ref->heap);
     for (uint32_t i = 0; i < ref->n_case; i++) {
         model_case c;
@@ -759,19 +761,24 @@ static double media_rows(test *t, model_ref *ref, const char *data, char *paths)
         base_view kind = {0}, file = {0};
         snprintf(key, sizeof key, "case.%u.kind", i);
         format_gguf_get_string(ref->gguf, key, &kind, NULL);
-        if (base_view_equal(kind, BASE_VIEW("text")) || !model_case_read(t, ref, i, &c)) continue;
+        if (base_view_equal(kind, BASE_VIEW("text")) == towers || !model_case_read(t, ref, i, &c))
+            continue;
         const bool sound = base_view_equal(kind, BASE_VIEW("audio"));
         snprintf(key, sizeof key, "case.%u.%s", i, sound ? "audio" : "resized");
-        CHECK_INT(t, format_gguf_get_string(ref->gguf, key, &file, NULL), BERYL_OK);
+        if (towers) CHECK_INT(t, format_gguf_get_string(ref->gguf, key, &file, NULL), BERYL_OK);
         /* soft tokens are the one token that stands twice in a row, and most of the prompt */
-        size_t after = c.n_token;
-        while (after > 1 && c.tokens[after - 1] != c.tokens[after - 2]) after--;
+        size_t after = towers ? c.n_token : c.first + 1;
+        while (towers && after > 1 && c.tokens[after - 1] != c.tokens[after - 2]) after--;
+        if (!towers && after + TEXT_TOKENS < c.n_token) c.n_token = after + TEXT_TOKENS;
+        if (after >= c.n_token || (!towers && n_row++)) continue;
         for (size_t k = 0; k < c.n_token; k++)
             base_text_print(&text, "%s%d", k ? "," : "{\"tokens\":[", c.tokens[k]);
         for (size_t k = 0; k < c.n_token; k++)
             base_text_print(&text, "%s%d", k ? "," : "],\"mask\":[", k >= after);
-        base_text_print(&text, "],\"%s\":\"%s%.*s\"}\n", sound ? "sound" : "picture", paths,
-                        (int)file.size, file.data);
+        if (towers)
+            base_text_print(&text, "],\"%s\":\"%s%.*s\"}\n", sound ? "sound" : "picture", paths,
+                            (int)file.size, file.data);
+        else base_text_print(&text, "]}\n");
         for (size_t k = after; k < c.n_token; k++, n_target++) {
             const float *z = c.logits + (k - 1 - c.first) * c.n_vocab;
             double sum = 0;
@@ -801,11 +808,11 @@ static double loss_along(run *r, float *const *b, float *const *d, double far, d
     return valid_loss(r);
 }
 
-/* Pictures and clips in one pass: the loss is that of the reference's logits, from which these may
+/* All rows in one pass: the loss is that of the reference's logits, from which these may
  * be MODEL_TOLERANCE away, each its own way; along its gradient it rises as fast as the gradient's
  * norm says. The losses of a central difference are f32, 1e-6 away: 1e-4 of a norm near 10, as much
  * as the third derivative adds. */
-static void check_media(test *t, const char *model, int where) {
+static void check_slope(test *t, const char *model, bool towers, int where) {
     enum { MATRIX_MAX = 64 };
     static const double far = 5e-4, slope_tolerance = 5e-4;
     run r = {.t = t};
@@ -818,7 +825,7 @@ static void check_media(test *t, const char *model, int where) {
     if (!realpath(test_data(t, ""), folder)) folder[0] = 0;
     strcat(folder, "/");
     snprintf(r.paths[0], sizeof *r.paths, "%s/media.jsonl", test_scratch(t));
-    const double want = media_rows(t, &ref, r.paths[0], folder);
+    const double want = rows_of(t, &ref, towers, r.paths[0], folder);
     snprintf(file, sizeof file, "%s.gguf", model);
     const beryl_engine_options exact = {.precision = BERYL_PRECISION_EXACT};
     r.engine = model_engine(t, file, &model_devices[where], &exact);
@@ -877,7 +884,11 @@ void test_train(test *t) {
         for (size_t k = 0; k < sizeof places / sizeof *places; k++)
             if ((!k && i) || test_drawn(0, 1, 2)) /* the first is in PEFT's runs too */
                 if (test_case(t, "train/media-%s-%s", media[i], model_devices[places[k]].name))
-                    check_media(t, media[i], places[k]);
+                    check_slope(t, media[i], true, places[k]);
+    for (size_t k = 0; k < sizeof places / sizeof *places; k++)
+        if (test_drawn(0, 1, 2))
+            if (test_case(t, "train/frozen-experts-%s", model_devices[places[k]].name))
+                check_slope(t, "moe-26b", false, places[k]);
     if (test_case(t, "train/recomputed-same-bits")) check_same_bits(t);
     if (test_case(t, "train/recomputed-where-memory-is-too-small")) check_memory(t);
     if (test_case(t, "train/cancelled")) check_cancel(t);

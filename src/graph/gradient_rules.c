@@ -451,8 +451,10 @@ static void through_linear_id(gradient *s, const graph_node *node, graph_value d
     const graph_value x = node->in[0], w = node->in[1], ids = node->in[2];
     const graph_tensor t = *at(s, w), r = *at(s, d);
     if (gradient_wants(s, x)) {
-        const graph_value turned = gradient_turned(g, unpacked(s, w), 1, false);
-        gradient_add(s, x, graph_linear_id(g, d, graph_copy(g, turned), ids));
+        graph_value y = unpacked(s, w);
+        if (g->halves && t.type != TYPE_F32) y = graph_cast(g, y, TYPE_BF16, false);
+        y = graph_copy(g, gradient_turned(g, y, 1, false));
+        gradient_add(s, x, graph_linear_id(g, d, y, ids));
     }
     if (!gradient_wants(s, w)) return;
     const graph_value hot = graph_as(s->g,

@@ -623,22 +623,25 @@ beryl_status tile_joined(lowering *l, const graph_node *node, const graph_region
 
 /* ---- experts --------------------------------------------------------------------------------- */
 
-/* Rows of the shard for vectors of one expert at a time: by its list, or without one for a pair. */
+/* Rows of the shard for vectors of one expert at a time: by its list, or without one for a pair.
+ * stored NULL: all rows, in memory of the plan. */
 static beryl_status experts_shard(lowering *l, const graph_node *node, const graph_node *linear,
                                   const tree *end, const store_tensor *stored, uint32_t shard_index,
                                   const tile_grouped *by, beryl_error *error) {
     const graph_tensor *x = graph_tensor_at(l->g, linear->in[0]),
                        *w = graph_tensor_at(l->g, linear->in[1]);
     const graph_tensor *ids = graph_tensor_at(l->g, linear->in[2]);
-    const store_shard *shard = &stored->shard[shard_index];
     const uint32_t m = w->dim[1].size, n_used = ids->dim[1].size,
-                   each = by ? tile_grouped_each(by) : 1;
+                   each = by ? tile_grouped_each(by) : 1,
+                   first_row = stored ? stored->shard[shard_index].row : 0,
+                   n_row = stored ? stored->shard[shard_index].n_row : w->dim[0].size * m;
     product p;
-    product_begin(&p, l, node, by ? "linear_grouped" : "linear_id", &stored->type, 1,
-                  w->dim[2].size, m, each);
+    product_begin(&p, l, node, by ? "linear_grouped" : "linear_id", &w->type, 1, w->dim[2].size, m,
+                  each);
     tile_kernel *k = &p.k;
     ir_builder *b = k->b;
-    tile_weight_stored(&p.w, k, "weights", linear->in[1], shard_index, w->dim[2].size);
+    if (stored) tile_weight_stored(&p.w, k, "weights", linear->in[1], shard_index, w->dim[2].size);
+    else tile_weight_plain(&p.w, k, "weights", linear->in[1], w->dim[2].size);
     p.x = tile_read(k, "x", linear->in[0]);
     p.x_aligned = tile_aligned(k, x);
     ir_memory list = by ? tile_grouped_list(k, by) : tile_read(k, "ids", linear->in[2]), out = {0};
@@ -676,12 +679,12 @@ static beryl_status experts_shard(lowering *l, const graph_node *node, const gra
             p.x_at[v] = ir_add(b, p.x_at[v], tile_mul(k, tile_rem(k, pair, n_used), x->stride[1]));
         out_at[v] = ir_add(b, out_offset, tile_mul(k, pair, m));
     }
-    product_memory(&p, &stored->type, 1, w->dim[2].size);
+    product_memory(&p, &w->type, 1, w->dim[2].size);
     ir_id tile = tiles_begin(&p, ir_u32(b, tiles));
     for (uint32_t r = 0; r < p.rows; r++) { /* rows of other shards begin far above this one's */
         row[r] = tile_add(k, tile_mul(k, tile, p.rows), r);
-        ir_id place = tile_add(k, ir_add(b, tile_mul(k, id, m), row[r]), 0 - shard->row);
-        p.row[r] = ir_min(b, place, ir_u32(b, shard->n_row - 1));
+        ir_id place = tile_add(k, ir_add(b, tile_mul(k, id, m), row[r]), 0 - first_row);
+        p.row[r] = ir_min(b, place, ir_u32(b, n_row - 1));
         kept[r] = ir_select(b, ir_eq(b, p.row[r], place), row[r], ir_u32(b, m));
     }
     walk_rows(&p);
@@ -709,9 +712,10 @@ static const char *experts_obstacle(const lowering *l, const graph_node *linear)
                        *w = graph_tensor_at(l->g, linear->in[1]),
                        *ids = graph_tensor_at(l->g, linear->in[2]);
     const store_tensor *stored = lower_weight(l, linear->in[1]);
-    if (!stored || w->offset || w->dim[0].extent || w->dim[1].extent || w->dim[2].extent ||
-        w->stride[2] != 1 || w->stride[1] != w->dim[2].size ||
-        w->stride[0] != (uint64_t)w->stride[1] * w->dim[1].size || !tile_weight_known(stored->type))
+    if (w->dim[0].extent || w->dim[1].extent || w->dim[2].extent || w->stride[2] != 1 ||
+        w->stride[1] != w->dim[2].size || w->stride[0] != (uint64_t)w->stride[1] * w->dim[1].size ||
+        !tile_weight_known(w->type) ||
+        (stored ? w->offset != 0 : !BUILD_HAS_TRAINING || base_type_is_quantised(w->type)))
         return "experts that are not one whole weight";
     if ((uint64_t)w->dim[0].size * w->dim[1].size > INT32_MAX) return "so many experts";
     if (ids->dim[1].extent || x->dim[1].extent || ids->stride[1] != 1 || x->stride[2] != 1)
@@ -725,12 +729,12 @@ static beryl_status lower_experts_product(lowering *l, const graph_node *node,
                                           beryl_error *error) {
     const graph_tensor *w = graph_tensor_at(l->g, linear->in[1]),
                        *ids = graph_tensor_at(l->g, linear->in[2]);
-    const store_tensor *stored = lower_stored(l, linear->in[1]);
+    const store_tensor *stored = lower_weight(l, linear->in[1]);
     const char *obstacle = experts_obstacle(l, linear);
     if (obstacle) return lower_refuse(l, linear, obstacle, error);
     /* by one token */
     const uint32_t used = ids->dim[1].size < w->dim[0].size ? ids->dim[1].size : w->dim[0].size;
-    lower_bytes(l, base_type_row_bytes(stored->type, w->dim[2].size) * w->dim[1].size * used);
+    lower_bytes(l, base_type_row_bytes(w->type, w->dim[2].size) * w->dim[1].size * used);
     tile_grouped by;
     vectors v;
     const bool grouped = tile_grouped_of(l, linear, &by),
@@ -741,7 +745,7 @@ static beryl_status lower_experts_product(lowering *l, const graph_node *node,
                                         .weight = linear->in[1],
                                         .out = linear->out[0],
                                         .end = end,
-                                        .stored = true,
+                                        .stored = stored,
                                         .m = w->dim[1].size,
                                         .k = w->dim[2].size,
                                         .n = v.n,
@@ -751,7 +755,7 @@ static beryl_status lower_experts_product(lowering *l, const graph_node *node,
                                         .by = &by};
         return tile_tiled(l, node, &all, error);
     }
-    for (uint32_t i = 0; status == BERYL_OK && i < stored->n_shard; i++)
+    for (uint32_t i = 0; status == BERYL_OK && i < (stored ? stored->n_shard : 1); i++)
         status = experts_shard(l, node, linear, end, stored, i, grouped ? &by : NULL, error);
     return status;
 }

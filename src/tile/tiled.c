@@ -78,19 +78,28 @@ bool tile_tiled_waits(const lowering *l, const tree *t, uint64_t n) {
            tile_takes_halves(l->g, l->store, &l->settings, t->product[0]);
 }
 
+/* As what: products of a gradient are with rows in memory of the plan, and have its range. */
+static ir_type half_of(const lowering *l, const tile_tiled_product *p) {
+    return BUILD_HAS_TRAINING && p->by && !p->stored &&
+                   graph_tensor_at(l->g, p->weight)->type == TYPE_BF16
+               ? IR_BF16
+               : IR_F16;
+}
+
 /* Vectors that were stored as such (plan/pass_narrow.c). */
 static bool are_halves(const lowering *l, const tile_tiled_product *p) {
     return graph_tensor_at(l->g, p->x)->narrow;
 }
 
-/* Scratch [n, k] of f16: the vectors. */
+/* Scratch [n, k] of halves: the vectors. */
 static beryl_status halve_vectors(lowering *l, const graph_node *node, const tile_tiled_product *p,
                                   beryl_error *error) {
+    const ir_type half = half_of(l, p);
     tile_kernel kernel, *k = &kernel;
     tile_begin(k, l, node, "linear_halves", 1);
     ir_builder *b = k->b;
     ir_memory x = tile_read(k, "x", p->x),
-              out = tile_scratch(k, "out", SCRATCH_X, (uint64_t)p->bound * p->k * 2, IR_F16,
+              out = tile_scratch(k, "out", SCRATCH_X, (uint64_t)p->bound * p->k * 2, half,
                                  IR_READ_WRITE);
     ir_id n = tile_count(k, "n", p->n), x_offset = tile_u32(k, "x_offset", p->x_offset),
           x_stride = tile_u32(k, "x_stride", p->x_stride);
@@ -99,7 +108,8 @@ static beryl_status halve_vectors(lowering *l, const graph_node *node, const til
           i = ir_loop_marked(b, zero, depth, one, IR_PARALLEL, 1);
     ir_id value = ir_cast(
         b, IR_F32, ir_load(b, x, ir_add(b, ir_add(b, ir_mul(b, v, x_stride), x_offset), i), 1));
-    ir_store(b, out, ir_add(b, ir_mul(b, v, depth), i), tile_half(b, value));
+    ir_store(b, out, ir_add(b, ir_mul(b, v, depth), i),
+             half == IR_F16 ? tile_half(b, value) : ir_cast(b, half, value));
     ir_end(b), ir_end(b);
     return tile_end_marked(k, (lower_count[IR_DIM_MAX]){p->n, {p->k, 0}},
                            (uint64_t[IR_DIM_MAX]){p->bound, p->k}, error);
@@ -189,6 +199,7 @@ static beryl_status multiply(lowering *l, const graph_node *node, const tile_til
                              bool halves, uint64_t unpacked, uint32_t first, uint32_t to,
                              uint32_t m, beryl_error *error) {
     const tile_grouped *by = p->by;
+    const ir_type half = half_of(l, p);
     const uint32_t width = by ? p->m : graph_tensor_at(l->g, p->weight)->dim[0].size,
                    spread = by ? tile_grouped_each(by) : p->bound;
     tile_kernel kernel, *k = &kernel;
@@ -202,7 +213,7 @@ static beryl_status multiply(lowering *l, const graph_node *node, const tile_til
     else if (p->stored) tile_weight_stored(&w, k, "weights", p->weight, p->shard, p->k);
     else tile_weight_plain(&w, k, "weights", p->weight, p->k);
     if (halves && !are_halves(l, p))
-        x = tile_scratch(k, "x", SCRATCH_X, (uint64_t)p->bound * p->k * 2, IR_F16, IR_READ);
+        x = tile_scratch(k, "x", SCRATCH_X, (uint64_t)p->bound * p->k * 2, half, IR_READ);
     else x = tile_read(k, "x", p->x);
     if (by) list = tile_grouped_list(k, by);
     ir_memory out = {0}, sum = ir_register(b, IR_F32, 1);
@@ -222,7 +233,7 @@ static beryl_status multiply(lowering *l, const graph_node *node, const tile_til
         ir_id expert =
             ir_loop_marked(b, zero, ir_u32(b, by->n_expert), one, IR_PARALLEL, DIM_EXPERT);
         tile_grouped_range(k, list, expert, &pairs, &n);
-        if (lower_stored(l, p->weight)->n_shard > 1)
+        if (p->stored && lower_stored(l, p->weight)->n_shard > 1)
             start = tile_tiled_expert_rows(k, p, expert, &rows, &out_offset);
         else start = tile_mul(k, expert, m);
     }
@@ -238,7 +249,8 @@ static beryl_status multiply(lowering *l, const graph_node *node, const tile_til
         right = ir_cast(b, IR_F32, ir_load(b, weights, ir_add(b, ir_mul(b, r, depth), i), 1));
     else right = tile_element_load(&w, ir_add(b, r, start), i);
     /* halves in memory are copied as they are; those of experts are not */
-    if (halves && !unpacked && (by || graph_tensor_at(l->g, p->weight)->type != TYPE_F16))
+    if (halves && half == IR_F16 && !unpacked &&
+        (by || graph_tensor_at(l->g, p->weight)->type != TYPE_F16))
         right = ir_cast(b, IR_F32, ir_cast(b, IR_F16, right));
     ir_set(b, sum, ir_fma(b, left, right, ir_get(b, sum)));
     ir_end(b);
@@ -349,9 +361,9 @@ beryl_status tile_tiled(lowering *l, const graph_node *node, const tile_tiled_pr
     if (status != BERYL_OK) return status;
     const bool packed = base_type_is_quantised(type) || (type == TYPE_BF16 && p->k % TILE_RUN == 0);
     if (p->by) {
+        const uint32_t n_shard = p->stored ? lower_stored(l, p->weight)->n_shard : 1;
         tile_tiled_product shard = *p;
-        for (; status == BERYL_OK && shard.shard < lower_stored(l, p->weight)->n_shard;
-             shard.shard++, shard.rounded = true)
+        for (; status == BERYL_OK && shard.shard < n_shard; shard.shard++, shard.rounded = true)
             status = dots ? tile_dots(l, node, &shard, error)
                           : multiply(l, node, &shard, halves, 0, 0, 0, p->m, error);
         return status;
