@@ -275,6 +275,7 @@ static beryl_status take_soft(beryl_engine *e, media_encoding *c, beryl_error *e
     m->soft = base_heap_take(&e->heap, size);
     if (!m->soft) return base_fail(error, BERYL_NO_MEMORY, "out of host memory");
     memcpy(m->soft, data, size);
+    if (e->device) device_fetch_drop(e->device, c->ticket);
     forget_content(m);
     c->submitted = false;
     return media_is_encoded(c->media) ? BERYL_OK : BERYL_EVENT;

@@ -24,11 +24,11 @@ describe("pictures and sound", { skip: executable ? false : "no Chromium is inst
     });
     after(async () => { await site.close(); });
 
-    const drop = (path: string, name: string, type: string): Promise<void> => page.evaluate(([text, fileName, fileType]) => {
-        const data = new DataTransfer();
+    const give = (event: "drop" | "paste", path: string, name: string, type: string): Promise<void> => page.evaluate(([kind, text, fileName, fileType]) => {
+        const data = new DataTransfer(), init = { bubbles: true, cancelable: true };
         data.items.add(new File([Uint8Array.from(atob(text ?? ""), (c) => c.charCodeAt(0))], fileName ?? "", { type: fileType ?? "" }));
-        window.dispatchEvent(new DragEvent("drop", { dataTransfer: data, bubbles: true, cancelable: true }));
-    }, [readFileSync(path).toString("base64"), name, type]);
+        document.body.dispatchEvent(kind === "drop" ? new DragEvent("drop", { dataTransfer: data, ...init }) : new ClipboardEvent("paste", { clipboardData: data, ...init }));
+    }, [event, readFileSync(path).toString("base64"), name, type]);
 
     /* Sends, and gives the answer and the seconds to its first word. */
     const asked = async (text: string): Promise<{ answer: string; seconds: number }> => {
@@ -44,7 +44,7 @@ describe("pictures and sound", { skip: executable ? false : "no Chromium is inst
     const fits = async (): Promise<void> => assert.equal(await page.evaluate(() => document.documentElement.scrollWidth <= innerWidth), true, "nothing is wider than the screen");
 
     test("media/a-picture-and-a-clip-are-answered-and-kept", async (t) => {
-        await drop(PICTURE, "ring.png", "image/png");
+        await give("drop", PICTURE, "ring.png", "image/png");
         await page.locator("#attached img").waitFor();
         await page.screenshot({ path: `${SCREENS}/media-composer-360.png` });
         await fits();
@@ -66,7 +66,7 @@ describe("pictures and sound", { skip: executable ? false : "no Chromium is inst
         await page.waitForFunction(() => (document.querySelector<HTMLImageElement>(".message.user img")?.naturalWidth ?? 0) > 0);
         assert.equal(await page.locator(".message.user img").getAttribute("alt"), "ring.png");
         await page.evaluate(readFileSync(createRequire(import.meta.url).resolve("axe-core/axe.min.js"), "utf8"));
-        await drop(CLIP, "clip.wav", "audio/wav");
+        await give("drop", CLIP, "clip.wav", "audio/wav");
         await page.locator("#attached .wave").waitFor();
         const { violations } = await page.evaluate(() => (globalThis as unknown as { axe: { run(): Promise<{ violations: { id: string; nodes: { html: string }[] }[] }> } }).axe.run());
         assert.deepEqual(violations.map((v) => `${v.id}: ${v.nodes.map((n) => n.html).join(" ")}`), []);
@@ -89,12 +89,15 @@ describe("pictures and sound", { skip: executable ? false : "no Chromium is inst
         await page.locator("#attach").press("Enter");
         await (await choosing).setFiles([PICTURE, CLIP]);
         await page.waitForFunction(() => document.querySelectorAll("#attached li").length === 2);
-        for (let left = 2; left > 0; left--) {
+        assert.equal(await page.locator("#files").getAttribute("accept"), "image/*,audio/*"); // so phones offer the camera
+        await give("paste", PICTURE, "pasted.png", "image/png");
+        await page.waitForFunction(() => document.querySelectorAll("#attached li").length === 3);
+        for (let left = 3; left > 0; left--) {
             await page.locator("#attached .remove").first().press("Enter");
             assert.equal(await page.locator("#attached li").count(), left - 1);
         }
         await page.waitForFunction(() => document.activeElement?.id === "prompt");
-        await drop(CLIP.replace(".wav", ".ref.gguf").replace("default.2", "default"), "broken.png", "image/png");
+        await give("drop", CLIP.replace(".wav", ".ref.gguf").replace("default.2", "default"), "broken.png", "image/png");
         await page.getByRole("alert").getByText("broken.png cannot be decoded by this browser.").waitFor();
         await page.locator("#record").press("Enter");
         await page.getByRole("alert").getByText("The microphone was not allowed").waitFor();
@@ -107,11 +110,11 @@ describe("pictures and sound", { skip: executable ? false : "no Chromium is inst
     });
 
     test("media/a-model-without-towers-says-so", async () => {
-        await drop(`${FIXTURES}e2b-q4_0.gguf`, "small.gguf", "");
+        await give("drop", `${FIXTURES}e2b-q4_0.gguf`, "small.gguf", "");
         await page.waitForFunction(() => document.getElementById("model-name")?.textContent === "small.gguf" && document.getElementById("adapter")?.textContent !== "", undefined, { timeout: LONG });
         await page.locator("#attach").waitFor({ state: "hidden" });
         assert.equal(await page.locator("#record").isVisible(), false);
-        await drop(PICTURE, "ring.png", "image/png");
+        await give("drop", PICTURE, "ring.png", "image/png");
         await page.getByRole("alert").getByText("This model cannot see pictures.").waitFor();
     });
 });
