@@ -1,7 +1,7 @@
 /*
  * helper.ts - a source that lives in a worker of its own, so that its work goes on beside the engine's.
  *
- * Owns that worker, the one that writes for it, and both ends of the calls to them. Fetching, keeping and reading of files happen there by the same modules that do
+ * Owns that worker, those that keep pieces for it, and both ends of the calls to them. Fetching, keeping and reading of files happen there by the same modules that do
  * it in place; what has been read comes over by transfer, not by copy. The worker is the engine's own script under another
  * name, so that bundlers and a page's rules for workers know no more than they did. Where it does not start (no workers inside of
  * workers), the source is opened in place.
@@ -17,7 +17,7 @@ import type { Keeper } from "./url.js";
 
 /** The worker's name, by which the script knows what it is. */
 export const HELPER = "beryl files";
-/** The same of the one that keeps pieces for that one: reading the network and writing files take a thread each. */
+/** The same of those that keep pieces for that one: reading the network, writing files and reading them take a thread each. */
 export const KEEPER = "beryl keeper";
 const CLOSE_WAIT = 1_000; // milliseconds
 
@@ -56,14 +56,17 @@ export function serveKeeper(port: Port): void {
     });
 }
 
-/* Starts its worker with the first piece. Where none starts, pieces are written and read here. */
+/* A worker that writes and one that reads, each started with its first piece: writes take most of a thread. Where none starts, all is done here. */
 function openKeeper(): Keeper {
-    let starting: Promise<Caller<KeeperCalls> | null> | null = null;
-    const start = (): Promise<Caller<KeeperCalls> | null> => starting ??= launch<KeeperCalls>(KEEPER).catch(() => null);
+    const lazily = (): () => Promise<Caller<KeeperCalls> | null> => {
+        let starting: Promise<Caller<KeeperCalls> | null> | null = null;
+        return () => starting ??= launch<KeeperCalls>(KEEPER).catch(() => null);
+    };
+    const writer = lazily(), reader = lazily();
     return {
         write: async (folder, name, data) => {
             let failure: DOMException | null = null;
-            const caller = await start();
+            const caller = await writer();
             if (!caller) {
                 await writePiece(folder, name, data).catch((thrown: DOMException) => { failure = thrown; });
                 return { bytes: data, failure };
@@ -74,7 +77,7 @@ function openKeeper(): Keeper {
             return { bytes, failure };
         },
         read: async (folder, name, offset, size, room) => {
-            const caller = await start();
+            const caller = await reader();
             return await caller?.call("read", { folder, name, offset, size, room }, { transfer: room ? [room.buffer] : [] }) ?? null;
         },
     };

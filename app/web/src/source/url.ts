@@ -173,6 +173,7 @@ class UrlSource implements StoredSource {
     #turn: Promise<unknown> = Promise.resolve(); // ends when the piece asked for before has begun to come
     #arrived: number; // bytes, for progress
     #told = 0; // when
+    #ahead = false; // all is going to be fetched, one piece after the other
     #filling = false; // nobody waits for what comes now
     #refused: BerylError | null = null; // it had to be kept, and could not
     #mine = false; // this tab is the one that writes
@@ -264,8 +265,10 @@ class UrlSource implements StoredSource {
     /* Before anybody asks, where that needs no memory and this tab is the one that writes. What fails then, who comes to it meets. */
     async #goAhead(): Promise<void> {
         const { store } = this;
-        if (store && this.#file?.ranges && this.#options.keeper && await this.#mayWrite(false))
-            await this.#keepAll(store, this.#ending.signal).catch(() => undefined);
+        if (!store || !this.#file?.ranges || !this.#options.keeper || !await this.#mayWrite(false)) return;
+        this.#ahead = true;
+        await this.#keepAll(store, this.#ending.signal).catch(() => undefined);
+        this.#ahead = false;
     }
 
     async #keepAll(store: Store, stop: AbortSignal): Promise<void> {
@@ -277,7 +280,7 @@ class UrlSource implements StoredSource {
     }
 
     async #keep(i: number, stop: AbortSignal): Promise<void> {
-        if (await this.store?.lookFor(i)) return;
+        if (await this.#has(i)) return;
         for (;;) {
             const piece = this.#ask(i); // without using it: it is a reader's to take
             await orAborted(piece.arrived.then(() => piece.saved), stop);
@@ -305,18 +308,16 @@ class UrlSource implements StoredSource {
         const onward = i >= this.#first && i <= this.#last + 1;
         this.#move(i, i);
         const held = this.#pieces.get(i);
-        if (!held && this.store && (this.store.has(i) || await this.store.lookFor(i))) {
+        if (!held && this.store && await this.#has(i)) {
             this.#lookAhead(i);
-            const bytes = await this.store.read(i, offset, size, room, this.#file ? this.#options.keeper?.read : undefined);
+            const bytes = await this.store.read(i, offset, size, room, this.#file && size > SMALL ? this.#options.keeper?.read : undefined);
             if (bytes?.length === size) return bytes;
         }
         const file = this.#file;
         if (!file && !held) throw this.#removed();
         if (file && !file.ranges) return await this.#streamed(i, offset, size);
         if (file && !held && !onward && size <= SMALL) {
-            const far = new Uint8Array(size);
-            await file.readInto(far, i * PIECE + offset, this.#ending.signal);
-            return far;
+            return await file.readInto(new Uint8Array(size), i * PIECE + offset, this.#ending.signal);
         }
         const piece = this.#ask(i), part = this.#use(piece, (bytes) => {
             if (!room) return bytes.slice(offset, offset + size);
@@ -426,10 +427,10 @@ class UrlSource implements StoredSource {
             const kept = await this.#fromStore(i, size);
             if (kept?.length === size) return kept;
             if (!this.#file) throw this.#removed();
-            const bytes = (size === PIECE ? this.#spare.pop() : undefined) ?? new Uint8Array(size), arrived = this.#file.readInto(bytes, i * PIECE, this.#ending.signal, (n) => this.#count(n), this.#behind(i));
+            const bytes = (size === PIECE ? this.#spare.pop() : undefined) ?? new Uint8Array(size);
+            const arrived = this.#file.readInto(bytes, i * PIECE, this.#ending.signal, (n) => this.#count(n), this.#behind(i));
             begun();
-            await arrived;
-            return bytes;
+            return await arrived;
         } catch (thrown) {
             this.#taken--;
             throw thrown;
@@ -441,15 +442,20 @@ class UrlSource implements StoredSource {
         this.#row = i === this.#fetched + 1 ? this.#row + 1 : 0;
         this.#fetched = i;
         let k = i + 1;
-        for (const end = i + (this.#row < ROW ? 0 : Math.min(this.#row, LONG)); k < end && k * PIECE < this.size; k++)
+        for (const end = i + (this.#ahead ? Infinity : this.#row < ROW ? 0 : Math.min(this.#row, LONG)); k < end && k * PIECE < this.size; k++)
             if (this.store?.has(k) || this.#pieces.get(k)?.begun) break;
         return Math.min(k * PIECE, this.size) - Math.min((i + 1) * PIECE, this.size);
+    }
+
+    /* The store has piece i; while another tab writes, the disk is asked. */
+    async #has(i: number): Promise<boolean> {
+        return this.store !== null && (this.store.has(i) || (!this.#mine && await this.store.lookFor(i)));
     }
 
     /* What is kept, or what the tab that writes will have brought soon. It is waited for as long as it goes on. */
     async #fromStore(i: number, size: number): Promise<Uint8Array<ArrayBuffer> | null> {
         const { store } = this;
-        for (let since = Date.now(), before = store?.stored; store && !await store.lookFor(i);) {
+        for (let since = Date.now(), before = store?.stored; store && !await this.#has(i);) {
             if (!this.#patient || await this.#mayWrite(false)) return null;
             await sleep(LOOK, this.#ending.signal);
             await store.look();
@@ -526,6 +532,7 @@ class UrlSource implements StoredSource {
                         leave();
                     };
                 });
+                await this.store?.look().catch(() => undefined); // what others have brought until now
                 this.#mine = true;
                 answer(true);
                 if (host.locks) await left;
