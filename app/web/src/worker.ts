@@ -5,9 +5,9 @@ import type { HostCalls } from "./calls.js";
 import { Engine } from "./engine.js";
 import { makeHost } from "./host.js";
 import { serve, type Port } from "./rpc.js";
-import { HELPER, openInHelper, serveSource, serveWriter, WRITER } from "./source/helper.js";
+import { HELPER, KEEPER, openInHelper, serveKeeper, serveSource } from "./source/helper.js";
 
 const scope = globalThis as unknown as Port & { name: string };
 if (scope.name === HELPER) serveSource(scope);
-else if (scope.name === WRITER) serveWriter(scope);
+else if (scope.name === KEEPER) serveKeeper(scope);
 else serve<HostCalls>(scope, makeHost({ loadEngine: (...args) => Engine.load(...args), openSource: openInHelper }));

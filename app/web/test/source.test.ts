@@ -12,8 +12,8 @@ import { SourceReader } from "../src/ranges.js";
 import { STATUS } from "../src/status.js";
 import { BlobSource } from "../src/source/blob.js";
 import { openSource, VerifiedSource, type ByteSource, type StoredSource, type UrlOptions } from "../src/source/index.js";
-import { PIECE, storeKey, writePiece } from "../src/source/store.js";
-import { openUrl, type PieceWriter } from "../src/source/url.js";
+import { PIECE, readPiece, storeKey, writePiece } from "../src/source/store.js";
+import { openUrl, type Keeper } from "../src/source/url.js";
 import { Disk, nowhere } from "./storage.js";
 import { noise, serveFile, type Faults, type FileServer } from "./server.js";
 
@@ -499,7 +499,7 @@ describe("store", () => {
     test("a writer takes pieces away and gives them back: each is read whole, kept, and fetched once", async () => {
         const disk = new Disk(), big = noise(9 * PIECE + 77), server = await start({}, big);
         let away = 0, most = 0, written = 0;
-        const writer: PieceWriter = async (folder, name, data) => {
+        const write: Keeper["write"] = async (folder, name, data) => {
             const bytes = structuredClone(data as Uint8Array<ArrayBuffer>, { transfer: [data.buffer as ArrayBuffer] });
             assert.equal(data.length, 0);
             most = Math.max(most, ++away);
@@ -509,7 +509,7 @@ describe("store", () => {
             written++;
             return { bytes, failure: null };
         };
-        const source = await openAt(server, { storage: disk.host(), writer });
+        const source = await openAt(server, { storage: disk.host(), keeper: { write, read: readPiece } });
         await readAsEngine(source, big);
         await same(source, big);
         assert.equal(await source.fill(), true);
@@ -522,11 +522,11 @@ describe("store", () => {
 
     test("a whole piece that is kept goes to its reader without a copy, who may do with it as they like", async () => {
         const disk = new Disk(), server = await start();
-        const writer: PieceWriter = async (folder, name, data) => {
+        const write: Keeper["write"] = async (folder, name, data) => {
             await writePiece(folder, name, data);
             return { bytes: data, failure: null };
         };
-        const source = await openAt(server, { storage: disk.host(), writer });
+        const source = await openAt(server, { storage: disk.host(), keeper: { write, read: readPiece } });
         for (const i of [0, 1, 2]) {
             const room = new Uint8Array(PIECE), bytes = await source.read(i * PIECE, PIECE, undefined, room);
             assert.ok(bytes !== room && room.length === 0, `piece ${i} was copied`);
@@ -539,16 +539,41 @@ describe("store", () => {
         await same(await openAt(server, { storage: disk.host() }));
     });
 
+    test("where another thread keeps, the file comes whatever its reader does, and each byte once", async () => {
+        const disk = new Disk(), big = noise(12 * PIECE + 77), server = await start({}, big);
+        disk.handles = "shared";
+        let written = 0, read = 0;
+        const keeper: Keeper = {
+            write: async (folder, name, data) => {
+                await writePiece(folder, name, data);
+                written++;
+                return { bytes: data, failure: null };
+            },
+            read: (...what) => {
+                read++;
+                return readPiece(...what);
+            },
+        };
+        const source = await openAt(server, { storage: disk.host(), keeper });
+        await source.read(0, 100);
+        await until(() => written === 13);
+        await readAsEngine(source, big);
+        assert.ok(read >= 6, String(read)); // six pieces are in memory at most
+        assert.equal(await source.fill(), true);
+        const asked = server.log.map((line) => /^GET (\d+)-(\d+)$/.exec(line)).filter((match) => match !== null);
+        assert.equal(asked.reduce((sum, [, from, to]) => sum + Number(to) + 1 - Number(from), 0), big.length);
+    });
+
     test("a writer whose disk is full, or that ends, only ends the keeping", async () => {
         for (const ends of [false, true]) {
             const disk = new Disk(), lines: string[] = [], server = await start();
-            const writer: PieceWriter = async (folder, name, data) => {
+            const write: Keeper["write"] = async (folder, name, data) => {
                 const bytes = structuredClone(data as Uint8Array<ArrayBuffer>, { transfer: [data.buffer as ArrayBuffer] });
                 if (ends && name === "000001") throw new BerylError("IO", "it has ended");
                 if (ends) await writePiece(folder, name, bytes);
                 return { bytes, failure: ends ? null : new DOMException("full", "QuotaExceededError") };
             };
-            const source = await openAt(server, { storage: disk.host(), writer, onWarning: (line) => lines.push(line) });
+            const source = await openAt(server, { storage: disk.host(), keeper: { write, read: readPiece }, onWarning: (line) => lines.push(line) });
             const read = readAsEngine(source);
             if (!ends) await read;
             else await read.catch(fails("IO", /worker that keeps|has ended/)); // who read just then

@@ -1,7 +1,7 @@
 /*
  * helper.ts - a source that lives in a worker of its own, so that its work goes on beside the engine's.
  *
- * Owns that worker, the one that writes for it, and both ends of the calls to them. Fetching, keeping and reading of files happen there by the same modules that do
+ * Owns that worker, those that keep pieces for it, and both ends of the calls to them. Fetching, keeping and reading of files happen there by the same modules that do
  * it in place; what has been read comes over by transfer, not by copy. The worker is the engine's own script under another
  * name, so that bundlers and a page's rules for workers know no more than they did. Where it does not start (no workers inside of
  * workers), the source is opened in place.
@@ -12,13 +12,13 @@ import { release } from "../release.js";
 import type { RequestOptions, RetryOptions } from "./http.js";
 import { openSource, type ByteSource, type CacheMode, type FillableSource, type PlainSource, type Progress, type UrlOptions } from "./index.js";
 import { orAborted, within } from "./source.js";
-import { writePiece } from "./store.js";
-import type { PieceWriter } from "./url.js";
+import { readPiece, writePiece } from "./store.js";
+import type { Keeper } from "./url.js";
 
 /** The worker's name, by which the script knows what it is. */
 export const HELPER = "beryl files";
-/** The same of the one that writes pieces for that one: reading the network and writing files take a thread each. */
-export const WRITER = "beryl writer";
+/** The same of those that keep pieces for that one: reading the network, writing files and reading them take a thread each. */
+export const KEEPER = "beryl keeper";
 const CLOSE_WAIT = 1_000; // milliseconds
 
 interface PlainOptions { cache?: CacheMode; request?: RequestOptions; retry?: RetryOptions }
@@ -37,37 +37,49 @@ interface SourceCalls {
     close: Call<null, null>;
 }
 
-interface WriterCalls {
+interface KeeperCalls {
     hello: Call<null, null>;
     /** Gives the bytes back; tells of what hindered it before. */
     write: Call<{ folder: FileSystemDirectoryHandle; name: string; data: Uint8Array }, Uint8Array, { name: string; message: string }>;
+    read: Call<{ folder: FileSystemDirectoryHandle; name: string; offset: number; size: number; room: Uint8Array | undefined }, Uint8Array | null>;
 }
 
-/** Answers the writer's calls, in its worker. */
-export function serveWriter(port: Port): void {
-    serve<WriterCalls>(port, {
+/** Answers the keeper's calls, in its worker. */
+export function serveKeeper(port: Port): void {
+    serve<KeeperCalls>(port, {
         hello: () => Promise.resolve(null),
         write: async ({ folder, name, data }, { emit }) => {
             await writePiece(folder, name, data).catch((thrown: Error) => emit({ name: thrown.name, message: thrown.message }));
             return data;
         },
+        read: ({ folder, name, offset, size, room }) => readPiece(folder, name, offset, size, room).catch(() => null),
     });
 }
 
-/* Starts its worker with the first piece. Where none starts, pieces are written here. */
-function openWriter(): PieceWriter {
-    let starting: Promise<Caller<WriterCalls> | null> | null = null;
-    return async (folder, name, data) => {
-        let failure: DOMException | null = null;
-        const caller = await (starting ??= launch<WriterCalls>(WRITER).catch(() => null));
-        if (!caller) {
-            await writePiece(folder, name, data).catch((thrown: DOMException) => { failure = thrown; });
-            return { bytes: data, failure };
-        }
-        const bytes = await caller.call("write", { folder, name, data }, {
-            transfer: [data.buffer], onEvent: (told) => { failure = new DOMException(told.message, told.name); },
-        });
-        return { bytes, failure };
+/* A worker that writes and one that reads, each started with its first piece: writes take most of a thread. Where none starts, all is done here. */
+function openKeeper(): Keeper {
+    const lazily = (): () => Promise<Caller<KeeperCalls> | null> => {
+        let starting: Promise<Caller<KeeperCalls> | null> | null = null;
+        return () => starting ??= launch<KeeperCalls>(KEEPER).catch(() => null);
+    };
+    const writer = lazily(), reader = lazily();
+    return {
+        write: async (folder, name, data) => {
+            let failure: DOMException | null = null;
+            const caller = await writer();
+            if (!caller) {
+                await writePiece(folder, name, data).catch((thrown: DOMException) => { failure = thrown; });
+                return { bytes: data, failure };
+            }
+            const bytes = await caller.call("write", { folder, name, data }, {
+                transfer: [data.buffer], onEvent: (told) => { failure = new DOMException(told.message, told.name); },
+            });
+            return { bytes, failure };
+        },
+        read: async (folder, name, offset, size, room) => {
+            const caller = await reader();
+            return await caller?.call("read", { folder, name, offset, size, room }, { transfer: room ? [room.buffer] : [] }) ?? null;
+        },
     };
 }
 
@@ -84,7 +96,7 @@ export function serveSource(port: Port): void {
         hello: () => Promise.resolve(null),
         open: async ({ source: from, options }, { signal }) => {
             source = await openSource(from, {
-                ...options, writer: openWriter(), onProgress: (progress) => tell({ progress }), onWarning: (warning) => tell({ warning }),
+                ...options, keeper: openKeeper(), onProgress: (progress) => tell({ progress }), onWarning: (warning) => tell({ warning }),
             }, signal);
             const fillable = kept();
             return { size: source.size, name: source.name, kept: fillable && { old: fillable.old, sha256: fillable.sha256 } };

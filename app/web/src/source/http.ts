@@ -47,6 +47,8 @@ const UNREACHED = "The network, or the page's own rules (see the console): a con
 
 /** Answers that wait for a reader at most. Each holds a connection. */
 const WAITING = 2;
+/** Milliseconds. What comes within that is read straight into its reader's memory, which a connection that breaks takes along: it is asked for again. */
+const FAST = 100;
 /** Bytes that `peek` gives. */
 const HEAD = 8;
 
@@ -60,8 +62,8 @@ export function sameVersion(a: Validator, b: Validator): boolean {
     return a.lastModified === null || b.lastModified === null || a.lastModified === b.lastModified;
 }
 
-/** An answer: what was read of it too early, and where its next byte lies and its last one ends. */
-interface Answer { reader: Pieces | null; early: Uint8Array[]; offset: number; end: number }
+/** An answer: what was read of it too early, where its next byte lies and its last one ends, and whether its bytes come faster than FAST. */
+interface Answer { reader: Pieces | null; early: Uint8Array[]; offset: number; end: number; fast: boolean }
 
 /** A file on a web server, open for ranges (or, without them, for one pass from the start). */
 export class HttpFile implements Validator {
@@ -103,9 +105,10 @@ export class HttpFile implements Validator {
         for (const { reader } of this.#waiting.splice(0)) reader?.cancel();
     }
 
-    /** Fills `to` with the bytes from `offset` on, over as many connections as it takes. `more`: bytes behind them that are going to be read in their order. */
-    async readInto(to: Uint8Array, offset: number, signal?: AbortSignal, onBytes?: (n: number) => void, more = 0): Promise<void> {
-        const last = offset + to.length, before = this.#coming.get(offset) ?? this.#waiting.find((answer) => answer.offset === offset);
+    /** Fills `to` with the bytes from `offset` on, over as many connections as it takes, and gives it back, perhaps moved. `more`: bytes behind
+     *  them that are going to be read in their order. */
+    async readInto(to: Uint8Array<ArrayBuffer>, offset: number, signal?: AbortSignal, onBytes?: (n: number) => void, more = 0): Promise<Uint8Array<ArrayBuffer>> {
+        const size = to.length, last = offset + size, before = this.#coming.get(offset) ?? this.#waiting.find((answer) => answer.offset === offset);
         const end = Math.max(before?.end ?? last + more, last);
         let got = 0, left: () => void = () => undefined;
         this.#coming.delete(offset);
@@ -114,15 +117,24 @@ export class HttpFile implements Validator {
         try {
             if (before && "there" in before) await before.there; // which ends with the signal too
             await this.#stubborn(signal, () => got, async () => {
-                const answer = this.#take(offset + got) ?? answerOf(await this.#range(offset + got, end, signal), offset + got, end);
-                for await (const piece of this.#body(answer, signal, () => to.length - got)) {
-                    const part = piece.length > to.length - got ? piece.subarray(0, to.length - got) : piece;
+                const answer = this.#take(offset + got) ?? answerOf(await this.#range(offset + got, end, signal), offset + got, end), began = performance.now();
+                const leave = (): void => {
+                    answer.fast = performance.now() - began < FAST;
+                    this.#leave(answer, last);
+                };
+                if (to.length !== size) to = new Uint8Array(size); // lost
+                if (answer.fast && answer.reader?.lends && !answer.early.length && !got) {
+                    to = await this.#straight(answer.reader, to, signal, onBytes);
+                    return leave();
+                }
+                for await (const piece of this.#body(answer, signal, () => size - got)) {
+                    const part = piece.length > size - got ? piece.subarray(0, size - got) : piece;
                     to.set(part, got);
                     got += part.length;
                     onBytes?.(part.length);
                     if (part !== piece) answer.early.unshift(answer.reader?.lends ? piece.slice(part.length) : piece.subarray(part.length));
                     else if (!this.#options.fetch && !answer.reader?.lends) release(new Uint8Array(piece.buffer)); // all of it, also of what was left of one
-                    if (got === to.length) return this.#leave(answer, last);
+                    if (got === size) return leave();
                 }
                 throw new Broken(`the connection ended at byte ${offset + got}`);
             });
@@ -130,6 +142,33 @@ export class HttpFile implements Validator {
             if (this.#coming.get(last) === next) this.#coming.delete(last);
             left();
         }
+        return to;
+    }
+
+    /* The next bytes of an answer, which it has, or else its connection is broken. */
+    async #straight(reader: Pieces, to: Uint8Array<ArrayBuffer>, signal?: AbortSignal, onBytes?: (n: number) => void): Promise<Uint8Array<ArrayBuffer>> {
+        const size = to.length, watch = this.#watch(reader, signal);
+        let got = 0;
+        try {
+            while (got < size) {
+                const part = await watch.read(size - got, to.subarray(got));
+                if (!part) throw new Broken("the connection ended early");
+                to = new Uint8Array(part.buffer as ArrayBuffer);
+                got += part.length;
+                onBytes?.(part.length);
+            }
+            return to;
+        } catch (thrown) {
+            reader.cancel();
+            onBytes?.(-got);
+            throw thrown;
+        } finally {
+            watch.end();
+        }
+    }
+
+    #watch(reader: Pieces, signal?: AbortSignal): Watch {
+        return new Watch(reader, this.#options.retry?.stall ?? 30_000, () => new Broken("the connection stands still"), signal);
     }
 
     /** The whole file from its start, once, for servers without ranges. A break is the caller's to start again. */
@@ -310,7 +349,7 @@ export class HttpFile implements Validator {
     /* Whoever leaves it before its end has it still. One that breaks is ended. A piece may hold until the next one alone (Pieces). `most`: bytes that are wanted. */
     async *#body({ reader, early }: Answer, signal?: AbortSignal, most?: () => number): AsyncGenerator<Uint8Array, void> {
         if (!reader) throw new Broken("the answer is empty");
-        const watch = new Watch(reader, this.#options.retry?.stall ?? 30_000, () => new Broken("the connection stands still"), signal);
+        const watch = this.#watch(reader, signal);
         try {
             for (;;) {
                 const next = early.shift() ?? await watch.read(most?.());
@@ -331,7 +370,7 @@ function changed(name: string): BerylError {
 }
 
 function answerOf(response: Response, offset: number, end: number): Answer {
-    return { reader: response.body && new Pieces(response.body), early: [], offset, end };
+    return { reader: response.body && new Pieces(response.body), early: [], offset, end, fast: false };
 }
 
 function contentRange(response: Response): { start: number; end: number; total: number } | null {

@@ -115,6 +115,26 @@ async function writeFile(folder: FileSystemDirectoryHandle, name: string, data: 
 /** Writes a file of that name; one that is not whole is too short. */
 export type WritePiece = (folder: FileSystemDirectoryHandle, name: string, data: Uint8Array) => Promise<void>;
 
+/** Bytes [offset, offset + size) of that file, in `room` if that can be; null if they are not there. */
+export type ReadPiece = (folder: FileSystemDirectoryHandle, name: string, offset: number, size: number, room?: Uint8Array) => Promise<Uint8Array | null>;
+
+/** By a handle that is open for that long, where the thread has such ones. */
+export const readPiece: ReadPiece = async (folder, name, offset, size, room) => {
+    const file = await openNow(await folder.getFileHandle(name) as FileSystemFileHandle & SyncHandles);
+    if (!file) return null;
+    try {
+        const bytes = room ?? new Uint8Array(size);
+        return file.read(bytes, { at: offset }) === size ? bytes : null;
+    } finally {
+        file.close();
+    }
+};
+
+/* Read-only handles leave the file to other tabs too; a browser that knows no modes gives one that does not, so none is held for long. */
+async function openNow(handle: SyncHandles): Promise<SyncHandle | null> {
+    return await handle.createSyncAccessHandle?.({ mode: "read-only" }) ?? null;
+}
+
 /** Where it can, in place and from the start on. */
 export const writePiece: WritePiece = (folder, name, data) => writeFile(folder, name, data, false);
 
@@ -232,9 +252,12 @@ export class Store {
         return handle !== null;
     }
 
-    /** Bytes [offset, offset + size) of piece i, in `room` if that can be; null if the piece is not there (any more). */
-    async read(i: number, offset: number, size: number, room?: Uint8Array): Promise<Uint8Array | null> {
+    /** Bytes [offset, offset + size) of piece i, in `room` if that can be; null if the piece is not there (any more). `read`: how. */
+    async read(i: number, offset: number, size: number, room?: Uint8Array, read?: ReadPiece): Promise<Uint8Array | null> {
         try {
+            const far = this.#folder && await read?.(this.#folder, pieceName(i), offset, size, room);
+            if (far) return far;
+            if (room?.byteLength === 0) room = undefined;
             const bytes = await this.open(i) ? room ?? new Uint8Array(size) : null;
             if (bytes && this.#ready.get(i)?.read(bytes, { at: offset }) === size) return bytes;
             const file = await (await this.#folder?.getFileHandle(pieceName(i)))?.getFile();
@@ -274,12 +297,11 @@ export class Store {
         for (const i of [...this.#open.keys()]) this.#shut(i);
     }
 
-    /* Read-only handles leave the file to other tabs too; a browser that knows no modes gives one that does not, so none is held for long. */
     async #openFile(i: number): Promise<SyncHandle | null> {
         try {
             const handle = await this.#folder?.getFileHandle(pieceName(i)) as SyncHandles | undefined;
             if (handle) this.#handles = handle.createSyncAccessHandle !== undefined;
-            return await handle?.createSyncAccessHandle?.({ mode: "read-only" }) ?? null;
+            return handle ? await openNow(handle) : null;
         } catch {
             return null;
         }

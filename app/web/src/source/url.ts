@@ -3,8 +3,9 @@
  *
  * Owns the pieces in memory, the reading ahead, and the filling of the store. Memory is bounded:
  * at most MOST pieces, in flight or held, whatever the file's size; fetching, writing and the reader's work go on side by
- * side within that. A reader is served from memory, else from the store, else from the network; far, small reads (one row
- * of a table) go to the network as they are. A server without ranges is read once from its start into the store. What does
+ * side within that. Where another thread keeps the pieces, fetching begins at once and goes to the file's end, whatever the reader
+ * does: what it is not there for yet goes through the store. A reader is served from memory, else from the store, else from the
+ * network; far, small reads (one row of a table) go to the network as they are. A server without ranges is read once from its start into the store. What does
  * not begin as a GGUF does is refused before anything of it is kept.
  */
 import { BerylError } from "../error.js";
@@ -12,7 +13,7 @@ import { release } from "../release.js";
 import { HttpFile, sameVersion, type HttpOptions } from "./http.js";
 import { checkRange, orAborted, showBytes, sleep, type ByteSource, type Progress } from "./source.js";
 import { BlobSource } from "./blob.js";
-import { browserStorage, noRoomFor, PIECE, removeModel, Store, withLock, type StorageHost, type WritePiece } from "./store.js";
+import { browserStorage, noRoomFor, PIECE, removeModel, Store, withLock, type ReadPiece, type StorageHost, type WritePiece } from "./store.js";
 
 /** Pieces in memory at most, on their way, in use or being written: 24 MiB. A read touches two of them; a write takes as long as two or three of them take to come. */
 const MOST = 6;
@@ -44,12 +45,17 @@ export interface UrlOptions extends HttpOptions {
     patience?: number;
     /** What a user should know but need not act on. */
     onWarning?: (line: string) => void;
-    /** Writes pieces in another thread; without it, here. */
-    writer?: PieceWriter;
+    /** Writes pieces in another thread, and reads them there while others come; without it, all is done here. */
+    keeper?: Keeper;
 }
 
-/** Takes a piece's bytes away, writes them, and gives them back with what hindered it. */
-export type PieceWriter = (...piece: Parameters<WritePiece>) => Promise<{ bytes: Uint8Array; failure: DOMException | null }>;
+/** The store's pieces by way of another thread. */
+export interface Keeper {
+    /** Takes a piece's bytes away, writes them, and gives them back with what hindered it. */
+    write(...piece: Parameters<WritePiece>): Promise<{ bytes: Uint8Array; failure: DOMException | null }>;
+    /** As Store.read, with `room` taken away. */
+    read: ReadPiece;
+}
 
 /** A source that can go on loading what nobody has read yet. */
 export interface FillableSource extends ByteSource {
@@ -167,6 +173,7 @@ class UrlSource implements StoredSource {
     #turn: Promise<unknown> = Promise.resolve(); // ends when the piece asked for before has begun to come
     #arrived: number; // bytes, for progress
     #told = 0; // when
+    #ahead = false; // all is going to be fetched, one piece after the other
     #filling = false; // nobody waits for what comes now
     #refused: BerylError | null = null; // it had to be kept, and could not
     #mine = false; // this tab is the one that writes
@@ -185,6 +192,7 @@ class UrlSource implements StoredSource {
         this.#options = options;
         this.old = old;
         this.#arrived = store?.stored ?? 0;
+        void this.#goAhead();
     }
 
     async read(offset: number, size: number, signal?: AbortSignal, room?: Uint8Array): Promise<Uint8Array> {
@@ -247,23 +255,39 @@ class UrlSource implements StoredSource {
         if (this.#file) {
             if (!this.#file.ranges) await orAborted(this.#stream(), stop);
             await orAborted(this.#mayWrite(true), stop);
-            let next = 0;
-            const lane = async (): Promise<void> => {
-                while (next < store.count && this.store) await this.#keep(next++, stop);
-            };
-            await Promise.all(Array.from({ length: LANES }, lane));
+            await this.#keepAll(store, stop);
         }
         this.#check();
         if (this.store && !store.note.complete) await store.annotate({ used: Date.now() });
         return this.store !== null && store.note.complete;
     }
 
+    /* Before anybody asks, where that needs no memory and this tab is the one that writes. What fails then, who comes to it meets. */
+    async #goAhead(): Promise<void> {
+        const { store } = this;
+        if (!store || !this.#file?.ranges || !this.#options.keeper || !await this.#mayWrite(false)) return;
+        this.#ahead = true;
+        await this.#keepAll(store, this.#ending.signal).catch(() => undefined);
+        this.#ahead = false;
+    }
+
+    async #keepAll(store: Store, stop: AbortSignal): Promise<void> {
+        let next = 0;
+        const lane = async (): Promise<void> => {
+            while (next < store.count && this.store) await this.#keep(next++, stop);
+        };
+        await Promise.all(Array.from({ length: LANES }, lane));
+    }
+
     async #keep(i: number, stop: AbortSignal): Promise<void> {
-        if (await this.store?.lookFor(i)) return;
-        const piece = this.#ask(i);
-        await orAborted(this.#use(piece, () => piece.saved), stop);
-        if (this.store && !this.store.has(i)) // from when another tab was the one to write
-            await orAborted(this.#use(piece, () => this.#savePiece(i, piece)), stop);
+        if (await this.#has(i)) return;
+        for (;;) {
+            const piece = this.#ask(i); // without using it: it is a reader's to take
+            await orAborted(piece.arrived.then(() => piece.saved), stop);
+            if (!this.store || this.store.has(i)) return;
+            if (piece.bytes && this.#pieces.get(i) === piece) // from when another tab was the one to write
+                return await orAborted(this.#use(piece, () => this.#savePiece(i, piece)), stop);
+        }
     }
 
     #check(): void {
@@ -284,18 +308,16 @@ class UrlSource implements StoredSource {
         const onward = i >= this.#first && i <= this.#last + 1;
         this.#move(i, i);
         const held = this.#pieces.get(i);
-        if (!held && this.store && (this.store.has(i) || await this.store.lookFor(i))) {
+        if (!held && this.store && await this.#has(i)) {
             this.#lookAhead(i);
-            const bytes = await this.store.read(i, offset, size, room);
+            const bytes = await this.store.read(i, offset, size, room, this.#file && size > SMALL ? this.#options.keeper?.read : undefined);
             if (bytes?.length === size) return bytes;
         }
         const file = this.#file;
         if (!file && !held) throw this.#removed();
         if (file && !file.ranges) return await this.#streamed(i, offset, size);
         if (file && !held && !onward && size <= SMALL) {
-            const far = new Uint8Array(size);
-            await file.readInto(far, i * PIECE + offset, this.#ending.signal);
-            return far;
+            return await file.readInto(new Uint8Array(size), i * PIECE + offset, this.#ending.signal);
         }
         const piece = this.#ask(i), part = this.#use(piece, (bytes) => {
             if (!room) return bytes.slice(offset, offset + size);
@@ -319,7 +341,7 @@ class UrlSource implements StoredSource {
     /* Beyond piece i, where a reader is who goes forward. */
     #lookAhead(i: number): void {
         for (let k = i + 1; k <= i + Math.min(AHEAD, this.#run) && k * PIECE < this.size; k++)
-            if (this.store?.has(k)) void this.store.open(k);
+            if (this.store?.has(k)) void (this.#file && this.#options.keeper ? 0 : this.store.open(k));
             else if (this.#file?.ranges && !this.#pieces.has(k)) this.#ask(k).arrived.catch(() => undefined); // who comes to it meets the error
     }
 
@@ -327,7 +349,7 @@ class UrlSource implements StoredSource {
         piece.users++;
         try {
             await piece.arrived;
-            if (this.#options.writer) await piece.saved;
+            if (this.#options.keeper) await piece.saved;
             await piece.away;
             if (!piece.bytes) throw new BerylError("IO", `the worker that keeps ${this.name} has ended`, "Load it again.");
             return await work(piece.bytes);
@@ -364,9 +386,10 @@ class UrlSource implements StoredSource {
         return piece;
     }
 
-    /* Memory for one more piece, when there is some. */
-    async #take(): Promise<void> {
-        while (this.#taken >= MOST && !this.#evict()) {
+    /* Memory for piece i, when there is some: of what was left behind, else of what lies farthest ahead and comes after it or is kept. */
+    async #take(i: number): Promise<void> {
+        const ahead = (): number[] => [...this.#pieces.keys()].sort((a, b) => b - a).filter((k) => k > i || this.store?.has(k));
+        while (this.#taken >= MOST && !this.#evict() && !(this.#options.keeper && ahead().some((k) => this.#drop(k)))) {
             await new Promise<void>((resolve) => { this.#room.push(resolve); });
             this.#check();
         }
@@ -380,30 +403,34 @@ class UrlSource implements StoredSource {
     }
 
     #evict(which: (k: number) => boolean = () => true): boolean {
-        for (const [k, piece] of this.#pieces) {
-            const left = k < this.#first || k > this.#last + AHEAD || this.#filling;
-            if (!piece.bytes || piece.users || !left || !which(k)) continue;
-            this.#pieces.delete(k);
-            this.#taken--;
-            if (piece.bytes.length === PIECE && this.#spare.length + this.#taken < MOST) this.#spare.push(piece.bytes);
-            else release(piece.bytes);
-            return true;
-        }
+        for (const k of this.#pieces.keys())
+            if ((k < this.#first || k > this.#last + AHEAD || this.#filling) && which(k) && this.#drop(k)) return true;
         return false;
+    }
+
+    /* Piece k, unless it is on its way or in use. */
+    #drop(k: number): boolean {
+        const piece = this.#pieces.get(k);
+        if (!piece?.bytes || piece.users) return false;
+        this.#pieces.delete(k);
+        this.#taken--;
+        if (piece.bytes.length === PIECE && this.#spare.length + this.#taken < MOST) this.#spare.push(piece.bytes);
+        else release(piece.bytes);
+        return true;
     }
 
     /* One after the other until they begin to come: an answer serves pieces in their order. */
     async #bring(i: number, begun: () => void): Promise<Uint8Array<ArrayBuffer>> {
         const size = Math.min(PIECE, this.size - i * PIECE);
-        await this.#take();
+        await this.#take(i);
         try {
             const kept = await this.#fromStore(i, size);
             if (kept?.length === size) return kept;
             if (!this.#file) throw this.#removed();
-            const bytes = (size === PIECE ? this.#spare.pop() : undefined) ?? new Uint8Array(size), arrived = this.#file.readInto(bytes, i * PIECE, this.#ending.signal, (n) => this.#count(n), this.#behind(i));
+            const bytes = (size === PIECE ? this.#spare.pop() : undefined) ?? new Uint8Array(size);
+            const arrived = this.#file.readInto(bytes, i * PIECE, this.#ending.signal, (n) => this.#count(n), this.#behind(i));
             begun();
-            await arrived;
-            return bytes;
+            return await arrived;
         } catch (thrown) {
             this.#taken--;
             throw thrown;
@@ -415,15 +442,20 @@ class UrlSource implements StoredSource {
         this.#row = i === this.#fetched + 1 ? this.#row + 1 : 0;
         this.#fetched = i;
         let k = i + 1;
-        for (const end = i + (this.#row < ROW ? 0 : Math.min(this.#row, LONG)); k < end && k * PIECE < this.size; k++)
+        for (const end = i + (this.#ahead ? Infinity : this.#row < ROW ? 0 : Math.min(this.#row, LONG)); k < end && k * PIECE < this.size; k++)
             if (this.store?.has(k) || this.#pieces.get(k)?.begun) break;
         return Math.min(k * PIECE, this.size) - Math.min((i + 1) * PIECE, this.size);
+    }
+
+    /* The store has piece i; while another tab writes, the disk is asked. */
+    async #has(i: number): Promise<boolean> {
+        return this.store !== null && (this.store.has(i) || (!this.#mine && await this.store.lookFor(i)));
     }
 
     /* What is kept, or what the tab that writes will have brought soon. It is waited for as long as it goes on. */
     async #fromStore(i: number, size: number): Promise<Uint8Array<ArrayBuffer> | null> {
         const { store } = this;
-        for (let since = Date.now(), before = store?.stored; store && !await store.lookFor(i);) {
+        for (let since = Date.now(), before = store?.stored; store && !await this.#has(i);) {
             if (!this.#patient || await this.#mayWrite(false)) return null;
             await sleep(LOOK, this.#ending.signal);
             await store.look();
@@ -445,10 +477,10 @@ class UrlSource implements StoredSource {
     }
 
     async #savePiece(i: number, piece: Piece): Promise<void> {
-        const { writer } = this.#options, { bytes } = piece;
+        const { keeper } = this.#options, { bytes } = piece;
         if (!bytes) return;
-        await this.#save(i, bytes, writer && (async (...what) => {
-            const away = writer(...what);
+        await this.#save(i, bytes, keeper && (async (...what) => {
+            const away = keeper.write(...what);
             [piece.bytes, piece.away] = [null, away];
             try {
                 const back = await away;
@@ -500,6 +532,7 @@ class UrlSource implements StoredSource {
                         leave();
                     };
                 });
+                await this.store?.look().catch(() => undefined); // what others have brought until now
                 this.#mine = true;
                 answer(true);
                 if (host.locks) await left;

@@ -31,15 +31,11 @@ export interface Site {
 
 /** A browser with WebGPU, unless it is to have none. */
 export function launch(args?: readonly string[]): Promise<Browser> {
-    return chromium.launch(optionsOf(args));
+    return chromium.launch(launchOptions(args));
 }
 
-/** The same with a profile in that folder: its private file system lies on the disk, not in memory. */
-export function launchKept(folder: string): Promise<BrowserContext> {
-    return chromium.launchPersistentContext(folder, optionsOf());
-}
-
-function optionsOf(args: readonly string[] = ["--enable-unsafe-webgpu"]): LaunchOptions {
+/** Executable, flags and environment of a browser with WebGPU. */
+export function launchOptions(args: readonly string[] = ["--enable-unsafe-webgpu"]): LaunchOptions {
     // The native tests' choice of a Vulkan driver is none of the browser's: it brings its own.
     const env = Object.fromEntries(Object.entries(process.env).flatMap(([name, value]) => value === undefined || name.startsWith("VK_") ? [] : [[name, value]]));
     const more = process.env["BERYL_CHROMIUM_FLAGS"]?.split(/\s+/).filter(Boolean) ?? [];
