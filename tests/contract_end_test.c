@@ -5,14 +5,15 @@
 
 #include <string.h>
 
-enum { ROWS = 7, FEWER = 3 };
+enum { ROWS = 7, FEWER = 3, BETWEEN = 70 };
 
 typedef enum end {
-    BIAS_RELU = 1,    /* a number for each channel */
-    BRANCH = 2,       /* and another value of that shape */
-    GELU = 4,         /* instead of relu */
-    SUMS_TOO = 8,     /* the sums are a result themselves: not joined */
-    ANOTHER_VIEW = 16 /* and are read by other axes as well: not joined */
+    BIAS_RELU = 1,     /* a number for each channel */
+    BRANCH = 2,        /* and another value of that shape */
+    GELU = 4,          /* instead of relu */
+    SUMS_TOO = 8,      /* the sums are a result themselves: not joined */
+    ANOTHER_VIEW = 16, /* and are read by other axes as well: not joined */
+    FAR = 32 /* much is made between them: not joined, what they multiply is not kept for so long */
 } end;
 
 typedef struct problem {
@@ -50,7 +51,9 @@ static void build(typed_side *s, const void *user) {
     const uint32_t rank = graph_tensor_at(g, sums)->rank;
     memcpy(whole, graph_tensor_at(g, sums)->dim, rank * sizeof *whole);
     const graph_dim channels[] = {{p->weight[conv ? 0 : 1], 0}, {1, 0}, {1, 0}};
-    graph_value y = graph_add(g, sums, typed_input(s, p->type, conv ? 3 : 1, channels));
+    graph_value bias = typed_input(s, p->type, conv ? 3 : 1, channels);
+    for (uint32_t i = 0; p->end & FAR && i < BETWEEN; i++) bias = graph_neg(g, bias);
+    graph_value y = graph_add(g, sums, bias);
     if (p->end & BRANCH) y = graph_add(g, y, typed_input(s, p->type, rank, whole));
     if (p->end & ANOTHER_VIEW)
         y = graph_mul(g, y, graph_permute(g, sums, 4, (const uint32_t[]){0, 1, 3, 2}));
@@ -71,6 +74,7 @@ static const problem problems[] = {
     {"channels-last", {2, 16, 9, 9}, {64, 16, 3, 3}, 1, 1, BIAS_RELU | BRANCH, TYPE_F16, 0, true},
     {"padded", {1, 130, 131}, {131, 129}, 0, 1, BIAS_RELU | BRANCH, TYPE_F16, 3, true},
     {"sums-too", {2, 16, 6, 6}, {8, 16, 1, 1}, 0, 1, BIAS_RELU | SUMS_TOO, TYPE_F32, 3, false},
+    {"far", {2, 16, 6, 6}, {8, 16, 1, 1}, 0, 1, BIAS_RELU | FAR, TYPE_F32, 4, false},
     {"another-view", {2, 16, 6, 6}, {8, 16, 1, 1}, 0, 1, BIAS_RELU | ANOTHER_VIEW, TYPE_F32, 2, false},
 };
 /* clang-format on */

@@ -160,14 +160,16 @@ static const graph_node *product_of(const graph *g, graph_value v) {
                : NULL;
 }
 
-/* Adds the product that a member takes, where the tree may stand at its end. */
+/* Adds the product that a member takes, where the tree may stand at its end. One that is far back
+ * stays there: until the tree, what it multiplies would be kept in memory. */
 static void add_product(const graph *g, const graph_store *store, members *set) {
     for (uint32_t m = 0; m < set->n; m++) {
         const graph_node *node = &g->nodes.data[set->node[m]];
         for (uint32_t k = 0; k < node->n_in; k++) {
             const graph_node *product = product_of(g, node->in[k]);
+            const uint32_t at = product ? (uint32_t)(product - g->nodes.data) : 0;
             members more = *set;
-            if (!product || !add(&more, (uint32_t)(product - g->nodes.data)) ||
+            if (!product || at + AHEAD_MAX < set->node[set->n - 1] || !add(&more, at) ||
                 !can_join(g, store, &more))
                 continue;
             *set = more;
