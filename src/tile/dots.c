@@ -115,7 +115,8 @@ static bool choose(lowering *l, const tile_tiled_product *p, const dots_kind *w,
             for (uint32_t parts = 1; parts <= (p->by || per > 1 ? 1 : PARTS_MAX); parts *= 2) {
                 const dots_form f = {tiles_of[t].vectors, 4, tiles_of[t].each, depths[d], parts};
                 if (!fits(l->caps, &f, w, p->k)) continue;
-                const double cost = cost_of(l, p, &f, tiles_of[t].cost, per);
+                const double dispatch = parts > 1 ? 1.06 : 1, /* more has to win clearly */
+                    cost = cost_of(l, p, &f, tiles_of[t].cost, per) * dispatch;
                 if (best >= 0 && cost >= best) continue;
                 best = cost;
                 *out = f;
