@@ -312,7 +312,10 @@ static void check_dots(test *t) {
     static const problem some[] = {{"tiles", 37, 1, 0, 45, 18, 0},
                                    {"odd", 70, 3, 0, 150, 1, 0},
                                    {"pieces", 200, 2, 0, 33, 17, 12000},
-                                   {"parts", 37, 65, 0, 40, 19, 0}};
+                                   {"parts", 37, 65, 0, 40, 19, 0},
+                                   /* more tiles than units: lanes with many vectors */
+                                   {"narrow", 70, 3, 0, 140, 20, 0},
+                                   {"wide", 128, 1, 0, 192, 70, 0}};
     static const struct {
         const char *name, *device;
         bool permutes, drawn;
@@ -325,7 +328,7 @@ static void check_dots(test *t) {
     const size_t n = sizeof on / sizeof *on - !getenv("BERYL_TEST_DEVICE");
     for (size_t f = 0; f < n; f++)
         for (size_t i = 0; i < sizeof some / sizeof *some; i++)
-            for (base_type type = TYPE_Q4_0; type < TYPE_COUNT; type++) {
+            for (base_type type = 0; type < TYPE_COUNT; type++) {
                 const bool software = on[f].device[0] == 'w', drawn = on[f].drawn,
                            cuda = on[f].device[0] == 'c';
                 const bool table = type == TYPE_IQ4_NL || type == TYPE_IQ4_XS ||
@@ -334,7 +337,8 @@ static void check_dots(test *t) {
                 for (size_t k = 3; k < RARE; k++) known = known || weight_types[k] == type;
                 if (!known || (on[f].permutes && !table) ||
                     (i > 0 && type != TYPE_Q4_0 && type != TYPE_Q4_K && type != TYPE_Q6_K) ||
-                    (i > 1 && type != TYPE_Q4_0) ||
+                    (i > 1 && i < 5 && type != TYPE_Q4_0) ||
+                    (drawn && (i > 3 || (i > 0 && type != TYPE_Q4_0))) ||
                     ((software || cuda) && (i != 0 || (type != TYPE_Q4_0 && type != TYPE_Q4_K))))
                     continue;
                 if (!test_case(t, "products/dots/%s-%s-%s", on[f].name, some[i].name,
@@ -357,7 +361,7 @@ static void check_dots(test *t) {
                 }
                 d->caps.dot_i8 = true;
                 d->caps.fragments = 0;
-                d->caps.compute_units = type % 2 ? 1 : 64;
+                d->caps.compute_units = type % 2 || i > 3 ? 1 : 64;
                 d->caps.permutes_bytes = on[f].permutes;
                 if (f == 0) d->caps.workgroup_bytes = 16384;
                 for (uint64_t round = 0; test_form_round(t, &form, d, &round);)

@@ -73,9 +73,8 @@ static bool fits(const device_caps *caps, const dots_form *f, const dots_kind *w
            (f->parts == 1 || k / f->parts >= PART_MIN);
 }
 
-/* The rule's tiles, and what a product costs in each of them; arbitrary units. Where a lane has many
- * sums, numbers are read from workgroup memory less often; a group of few lanes waits less at its
- * barriers. */
+/* The rule's tiles, and what a product costs in each of them; arbitrary units. Lanes with many sums
+ * read each number from workgroup memory less often; groups of few lanes wait less at barriers. */
 static const struct {
     uint32_t vectors, each, cost;
 } tiles_of[] = {{64, 16, 39}, {64, 8, 42}, {64, 4, 65}, {32, 8, 44}, {32, 4, 80}, {16, 4, 85}};
@@ -115,7 +114,8 @@ static bool choose(lowering *l, const tile_tiled_product *p, const dots_kind *w,
             for (uint32_t parts = 1; parts <= (p->by || per > 1 ? 1 : PARTS_MAX); parts *= 2) {
                 const dots_form f = {tiles_of[t].vectors, 4, tiles_of[t].each, depths[d], parts};
                 if (!fits(l->caps, &f, w, p->k)) continue;
-                const double cost = cost_of(l, p, &f, tiles_of[t].cost, per);
+                const double dispatch = parts > 1 ? 1.06 : 1, /* more has to win clearly */
+                    cost = cost_of(l, p, &f, tiles_of[t].cost, per) * dispatch;
                 if (best >= 0 && cost >= best) continue;
                 best = cost;
                 *out = f;
