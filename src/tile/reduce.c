@@ -209,7 +209,7 @@ static bool overlaps(const tree_walk *c, uint32_t wide) {
     return fits;
 }
 
-/* Elements of a vector that a GPU's lane reads along a row: 16 bytes, of halves that are added up. */
+/* Elements of a vector that a GPU's lane reads along a row: 16 bytes. */
 static uint32_t most_along(const tree_walk *c, ir_type type) {
     bool halves = !BUILD_IS_SMALL && type == IR_F32;
     for (uint32_t i = 0; i < c->t.n_tensor; i++)
