@@ -13,7 +13,8 @@ typedef enum end {
     GELU = 4,          /* instead of relu */
     SUMS_TOO = 8,      /* the sums are a result themselves: not joined */
     ANOTHER_VIEW = 16, /* and are read by other axes as well: not joined */
-    FAR = 32 /* much is made between them: not joined, what they multiply is not kept for so long */
+    PADDED = 32,       /* what follows has a border, of rows and unequal columns */
+    FAR = 64 /* much is made between them: not joined, what they multiply is not kept for so long */
 } end;
 
 typedef struct problem {
@@ -57,7 +58,9 @@ static void build(typed_side *s, const void *user) {
     if (p->end & BRANCH) y = graph_add(g, y, typed_input(s, p->type, rank, whole));
     if (p->end & ANOTHER_VIEW)
         y = graph_mul(g, y, graph_permute(g, sums, 4, (const uint32_t[]){0, 1, 3, 2}));
-    typed_output(s, p->end & GELU ? graph_gelu_tanh(g, y) : graph_relu(g, y));
+    y = p->end & GELU ? graph_gelu_tanh(g, y) : graph_relu(g, y);
+    if (p->end & PADDED) y = graph_pad(g, graph_pad(g, y, 2, 1, 1, 0.5f), 3, 2, 1, 0.25f);
+    typed_output(s, y);
     if (p->end & SUMS_TOO) typed_output(s, graph_copy(g, sums));
 }
 
@@ -73,6 +76,7 @@ static const problem problems[] = {
     {"long-sums", {1, 40, 1104}, {1104, 72}, 0, 1, BIAS_RELU | BRANCH, TYPE_F16, 2, true},
     {"channels-last", {2, 16, 9, 9}, {64, 16, 3, 3}, 1, 1, BIAS_RELU | BRANCH, TYPE_F16, 0, true},
     {"padded", {1, 130, 131}, {131, 129}, 0, 1, BIAS_RELU | BRANCH, TYPE_F16, 3, true},
+    {"border", {0, 16, 6, 6}, {8, 16, 1, 1}, 0, 1, BIAS_RELU | PADDED, TYPE_F32, 2, false},
     {"sums-too", {2, 16, 6, 6}, {8, 16, 1, 1}, 0, 1, BIAS_RELU | SUMS_TOO, TYPE_F32, 3, false},
     {"far", {2, 16, 6, 6}, {8, 16, 1, 1}, 0, 1, BIAS_RELU | FAR, TYPE_F32, 4, false},
     {"another-view", {2, 16, 6, 6}, {8, 16, 1, 1}, 0, 1, BIAS_RELU | ANOTHER_VIEW, TYPE_F32, 2, false},

@@ -208,7 +208,92 @@ typedef struct element_form {
     bool serial, ragged;        /* ragged: the last vector is not whole */
     bool even;                  /* all lanes of a workgroup have a vector, or none */
     uint32_t per;               /* of the walk's count a workgroup does */
+    /* On processors rows in whose columns [from, to) a value is inside, and whether it is in a row
+     * is known of all of it: the values, or TREE_VALUES. Then loops have no conditions in them. */
+    uint32_t from, to, column, row;
 } element_form;
+
+/* Finds them. false: there are none. */
+static bool find_rows(const tree_walk *c, element_form *f) {
+    const uint32_t last = c->w.n - 1;
+    f->column = f->row = TREE_VALUES;
+    if (c->w.n < 2 || c->w.size[last].extent || f->wide > 1) return false;
+    for (uint32_t v = 0; v < c->t.n_value; v++) {
+        const tree_value *x = &c->t.values[v];
+        if (x->kind != TREE_WITHIN) continue;
+        const uint32_t *stride = c->w.stride[x->guard];
+        if (!stride[last]) {
+            if (f->row == TREE_VALUES) f->row = v;
+            continue;
+        }
+        const graph_dim size = c->t.counts[x->limit];
+        const int64_t begin = (int32_t)c->t.seen[x->guard].offset,
+                      n = (int64_t)c->w.size[last].factor, end = size.size - begin;
+        if (f->column != TREE_VALUES || stride[last] != 1 || size.extent || c->t.n_move[x->guard])
+            return false;
+        for (uint32_t i = 0; i < last; i++)
+            if (stride[i]) return false;
+        f->column = v;
+        f->from = begin >= 0 ? 0 : -begin < n ? (uint32_t)-begin : (uint32_t)n;
+        f->to = end <= f->from ? f->from : end < n ? (uint32_t)end : (uint32_t)n;
+    }
+    return f->column != TREE_VALUES;
+}
+
+static void settle(tree_walk *c, uint32_t v, bool holds) {
+    tree_settled *s = &c->settled;
+    s->guard[s->n] = c->t.values[v].guard;
+    s->limit[s->n] = c->t.values[v].limit;
+    s->holds[s->n++] = holds;
+}
+
+/* Columns of a row, whose first ones are at `begin`. */
+static void columns(tree_walk *c, const ir_id *begin, uint32_t from, uint32_t to) {
+    ir_builder *b = c->k->b;
+    const uint32_t last = c->w.n - 1;
+    if (from == to) return;
+    const ir_id i = ir_loop(b, ir_u32(b, from), ir_u32(b, to), ir_u32(b, 1));
+    tree_spot s;
+    tree_spot_begin(&s, 1);
+    for (uint32_t t = 0; t < c->t.n_tensor; t++)
+        s.at[t] = c->w.stride[t][last]
+                      ? ir_add(b, begin[t], tile_mul(c->k, i, c->w.stride[t][last]))
+                      : begin[t];
+    tree_store(c, &s, 0);
+    ir_end(b);
+}
+
+static void columns_by_parts(tree_walk *c, const element_form *f, const ir_id *begin) {
+    const uint32_t n = (uint32_t)c->w.size[c->w.n - 1].factor, before = c->settled.n,
+                   ends[] = {0, f->from, f->to, n};
+    for (uint32_t part = 0; part < 3; part++) {
+        settle(c, f->column, part == 1);
+        columns(c, begin, ends[part], ends[part + 1]);
+        c->settled.n = before;
+    }
+}
+
+/* The rows from element `first` to `end`. */
+static void rows_by_parts(tree_walk *c, const element_form *f, ir_id first, ir_id end) {
+    ir_builder *b = c->k->b;
+    const ir_id index = ir_loop(b, first, end, ir_u32(b, (uint32_t)c->w.size[c->w.n - 1].factor));
+    ir_id at[LOWER_WALK_TENSORS];
+    tree_place(c, index, 1, false, at);
+    if (f->row == TREE_VALUES) {
+        columns_by_parts(c, f, at);
+    } else {
+        const tree_value *x = &c->t.values[f->row];
+        ir_if(b, ir_lt(b, at[x->guard], c->counts[x->limit]));
+        for (uint32_t inside = 2; inside-- > 0;) {
+            settle(c, f->row, inside);
+            columns_by_parts(c, f, at);
+            c->settled.n = 0;
+            if (inside) ir_else(b);
+        }
+        ir_end(b);
+    }
+    ir_end(b);
+}
 
 /* Elements of a vector at most: of narrow types as many bytes as of others, where they are many. */
 static uint32_t vector_most(const tree_walk *c, bool serial) {
@@ -247,6 +332,10 @@ static element_form form_of(lowering *l, tree_walk *c, bool chooses) {
                              : f.ragged ? 1
                                         : SEVERAL_MAX);
     if (!f.ragged) c->w.size[inner].factor /= f.wide;
+    if (tile_is_host(l) && find_rows(c, &f)) {
+        const uint32_t n = (uint32_t)c->w.size[inner].factor;
+        f.each = n * (f.each > n ? f.each / n : 1);
+    } else f.column = TREE_VALUES;
     f.even = !f.ragged && c->w.size[inner].factor % f.lanes == 0;
     f.per = f.lanes * f.each * (f.ragged ? f.wide : 1);
     return f;
@@ -259,7 +348,9 @@ static void elements_of(tree_walk *c, const element_form *f, ir_id group) {
     for (uint32_t i = 1; i < c->w.n; i++) total = ir_mul(b, total, c->size[i]);
     if (f->ragged) total = tile_div(c->k, n, f->wide);
     ir_id first = tile_mul(c->k, group, f->lanes * f->each);
-    if (f->serial) {
+    if (f->serial && f->column != TREE_VALUES) {
+        rows_by_parts(c, f, first, ir_min(b, tile_add(c->k, first, f->each), total));
+    } else if (f->serial) {
         ir_id end =
             ir_min(b, tile_add(c->k, first, f->each), f->ragged ? tile_add(c->k, total, 1) : total);
         ir_id index = ir_loop(b, first, end, ir_u32(b, 1));

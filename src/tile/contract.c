@@ -668,16 +668,16 @@ static beryl_status add_parts(lowering *l, contraction *c, const tile_split *spl
         (uint64_t[IR_DIM_MAX]){c->of[CLASS_OUTER].bound, c->of[CLASS_INNER].bound}, error);
 }
 
-/* placed: what the plan has; t: its tree, or NULL */
-static beryl_status contract(lowering *l, const graph_node *placed, const graph_node *node,
-                             const tree *t_end, beryl_error *error) {
+beryl_status tile_contract_product(lowering *l, const graph_node *placed, const tree *end,
+                                   beryl_error *error) {
+    const graph_node *node = end ? end->product[0] : placed;
     const graph_tensor *tensors[TENSORS] = {graph_tensor_at(l->g, node->in[0]),
                                             graph_tensor_at(l->g, node->in[1]),
                                             graph_tensor_at(l->g, node->out[0])};
     static const char *const offsets[] = {"a_offset", "b_offset"};
     contraction all = {.node = node, .placed = placed, .type = sum_type(tensors[A]->type)},
                 *c = &all;
-    if (!contract_end_of(&c->end, node->out[0], t_end))
+    if (!contract_end_of(&c->end, node->out[0], end))
         return lower_refuse(l, placed, "such an end", error);
     sort_axes(l, c);
     for (uint32_t i = 0; i < CLASSES; i++)
@@ -793,10 +793,5 @@ static beryl_status contract(lowering *l, const graph_node *placed, const graph_
 }
 
 beryl_status tile_contract(lowering *l, const graph_node *node, beryl_error *error) {
-    return contract(l, node, node, NULL, error);
-}
-
-beryl_status tile_contract_product(lowering *l, const graph_node *node, const tree *t,
-                                   beryl_error *error) {
-    return contract(l, node, t->product[0], t, error);
+    return tile_contract_product(l, node, NULL, error);
 }

@@ -23,8 +23,8 @@ void contract_end_begin(contract_end *end, tile_kernel *k, ir_id *at);
 void contract_end_store(contract_end *end, tile_kernel *k, ir_memory out, const ir_id *at,
                         ir_id sum);
 
-/* Of the whole product, as tile_product and tile_product_fits. */
-beryl_status tile_contract_product(lowering *l, const graph_node *node, const tree *t,
+/* As tile_product and tile_product_fits; end NULL: the node is the contraction. */
+beryl_status tile_contract_product(lowering *l, const graph_node *placed, const tree *end,
                                    beryl_error *error);
 bool tile_contract_product_fits(const lowering *l, const tree *t);
 

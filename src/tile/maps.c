@@ -293,6 +293,16 @@ static ir_id resized(tree_walk *c, const tree_spot *s, const tree_value *x) {
     return mean_of_part(c, s, x, size, to);
 }
 
+/* Is it known whether the value is inside? */
+static bool is_settled(const tree_walk *c, const tree_value *x, bool *holds) {
+    for (uint32_t i = 0; i < c->settled.n; i++)
+        if (c->settled.guard[i] == x->guard && c->settled.limit[i] == x->limit) {
+            *holds = c->settled.holds[i];
+            return true;
+        }
+    return false;
+}
+
 ir_id tree_map_value(tree_walk *c, tree_spot *s, uint32_t v) {
     ir_builder *b = c->k->b;
     const tree_value *x = &c->t.values[v];
@@ -304,6 +314,11 @@ ir_id tree_map_value(tree_walk *c, tree_spot *s, uint32_t v) {
     if (x->kind == TREE_KEPT)
         return ir_select(b, ir_splat(b, is_inside, s->wide), tree_value_at(c, s, x->in[0]),
                          nothing);
+    bool holds;
+    if (BUILD_HAS_C_TEXTS && is_settled(c, x, &holds))
+        return holds         ? tree_value_at(c, s, x->in[0])
+               : x->n_in > 1 ? tree_value_at(c, s, x->in[1])
+                             : nothing;
     /* what is not there is not read */
     tree_spot part = *s;
     const ir_memory held = ir_register(b, type, s->wide);

@@ -209,6 +209,14 @@ static bool overlaps(const tree_walk *c, uint32_t wide) {
     return fits;
 }
 
+/* Elements of a vector that a GPU's lane reads along a row: 16 bytes. */
+static uint32_t most_along(const tree_walk *c, ir_type type) {
+    bool halves = !BUILD_IS_SMALL && type == IR_F32;
+    for (uint32_t i = 0; i < c->t.n_tensor; i++)
+        halves = halves && (!c->step[i] || base_type_block_bytes(c->t.seen[i].type) == 2);
+    return halves ? 8 : 4;
+}
+
 /* type: of sums */
 static form form_of(const lowering *l, tree_walk *c, ir_type type) {
     const device_caps *caps = l->caps;
@@ -238,7 +246,8 @@ static form form_of(const lowering *l, tree_walk *c, ir_type type) {
     }
     f.wide = tree_row_varies(&c->t)
                  ? 1
-                 : tree_widest(c, most, c->along.size[c->along.n - 1].factor, true, c->w.n);
+                 : tree_widest(c, host ? most : most_along(c, type),
+                               c->along.size[c->along.n - 1].factor, true, c->w.n);
     f.lanes = 1;
     while (!beside && f.lanes < workgroup && f.lanes * f.wide * AHEAD < d) f.lanes *= 2;
     f.rows = workgroup / f.lanes;

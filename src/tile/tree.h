@@ -173,6 +173,13 @@ typedef struct tree_shared {
     uint32_t n;
 } tree_shared;
 
+/* What is known of values TREE_WITHIN where the kernel is. */
+typedef struct tree_settled {
+    uint8_t guard[2], limit[2];
+    bool holds[2];
+    uint32_t n;
+} tree_settled;
+
 /* A tree in a kernel being written. Who writes it sets k, t, w (lower_walk_of the tensors seen)
  * and step; rows: tree_walk_rows does. */
 typedef struct tree_walk {
@@ -191,6 +198,7 @@ typedef struct tree_walk {
     bool apart;                    /* vectors are read an element at a time, wherever they lie */
     ir_id row[LOWER_WALK_TENSORS]; /* rows: where this one begins */
     uint32_t level;
+    tree_settled settled;
     tree_shared *shared; /* NULL: its memory is its own, and no result lies where it reads */
 } tree_walk;
 
