@@ -1,5 +1,5 @@
-/* trace_events.h - trace events, the format of Chrome's about:tracing (events "X" with ts and dur in
- * microseconds): what trace.c writes of plans and train_out.c of a training's steps. */
+/* trace_events.h - trace events, the format of Chrome's about:tracing (events "X" with ts and dur
+ * in microseconds): what trace.c writes of plans, and train_out.c of a training's steps. */
 #ifndef ENGINE_TRACE_EVENTS_H
 #define ENGINE_TRACE_EVENTS_H
 
