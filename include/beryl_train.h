@@ -67,6 +67,7 @@ typedef struct beryl_train_options {
     bool live;                 /* sessions can have what is trained: beryl_train_adapter */
     /* of AdamW: "f32"; "q8", 8 bits each, where gradients are clipped; NULL: f32 */
     const char *moments;
+    bool timed; /* dispatches of steps are, for beryl_train_trace: they take longer */
 } beryl_train_options;
 
 typedef struct beryl_train_report {
@@ -89,7 +90,8 @@ typedef struct beryl_train_report {
 
 /* Reads the data, lays out adapter, gradients and moments beside the model. While it is open no
  * adapter can be opened or closed on the engine. BAD_INPUT: a line that cannot be used, with its
- * number, or a checkpoint of another training. UNSUPPORTED: experts, video. Options are copied.
+ * number, or a checkpoint of another training. UNSUPPORTED: experts as targets, video, `timed` on a
+ * device without timestamps. Options are copied.
  * In a browser's module PENDING: runs are under way, call again. */
 BERYL_API beryl_status beryl_train_open(beryl_engine *engine, const beryl_train_options *options,
                                         beryl_train **train, beryl_error *error);
@@ -125,6 +127,12 @@ BERYL_API beryl_status beryl_train_checkpoint(beryl_train *train, const char *pa
 BERYL_API beryl_status beryl_train_save_to(beryl_train *train, const char *form,
                                            const beryl_sink *file, const beryl_sink *config,
                                            beryl_task **task, beryl_error *error);
+/* The dispatches of a step's last pass and of its update as trace events, in one call of `write`
+ * (beryl_engine_trace). Of more than 2,000 each pass times some, in turns. MISUSE: the training is
+ * not `timed`. */
+BERYL_API beryl_status beryl_train_trace(const beryl_train *train,
+                                         void (*write)(void *user, const char *text, size_t size),
+                                         void *user, beryl_error *error);
 /* For beryl_session_adapters: adds nothing before the first beryl_train_show. The training's; may
  * go on in sessions after it. NULL: the training is not `live`. */
 BERYL_API beryl_adapter *beryl_train_adapter(const beryl_train *train);

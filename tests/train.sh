@@ -57,6 +57,7 @@ refused layers 1 'layers are like 0-3,7' "${small[@]}" --out x --layers 1-
 refused dropout-of-all 1 'dropout is from 0 to below 1' "${small[@]}" --out x --dropout 1
 refused betas-of-coded-moments 1 'a beta1 whose square is below beta2' "${small[@]}" --out x --moments q8 --betas 0.99,0.9
 refused recompute-of-some 1 'or a number of layers, not .1x' "${small[@]}" --out x --recompute 1x
+refused trace-without-timestamps 1 'no timestamps' "${small[@]}" --out x --trace x.json
 refused nothing-to-resume 1 'checkpoint.safetensors' "${small[@]}" --out x --resume
 printf '{"tokens":[2,10]}\n\n{"prompt":"Hi"}\n' >bad.jsonl
 refused bad-line 1 'bad.jsonl, line 3' "$model" bad.jsonl --out x

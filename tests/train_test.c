@@ -358,6 +358,40 @@ static void check_cancel(test *t) {
     run_close(&r);
 }
 
+typedef struct traced {
+    uint32_t n_call, n_dispatch;
+    bool whole;
+} traced;
+
+static void count_events(void *user, const char *text, size_t size) {
+    traced *c = user;
+    c->n_call++;
+    for (const char *at = text; (at = strstr(at, "\"cat\":\"dispatch\"")); at++) c->n_dispatch++;
+    c->whole = strstr(text, "\"plan\":\"train\"") && !strcmp(text + size - 4, "\n]}\n");
+}
+
+/* A trace has every dispatch of pass and update, and only of steps that were timed. */
+static void check_traced(test *t) {
+    run r;
+    traced c = {0};
+    graph_exec_info pass, update;
+    if (run_open(&r, t, "train-e2b-f32", MODEL_DUMMY, NULL, NULL)) {
+        CHECK_INT(t, beryl_train_trace(r.train, count_events, &c, NULL), BERYL_MISUSE);
+        beryl_train_close(r.train);
+        r.options.timed = true;
+        CHECK_INT(t, beryl_train_open(r.engine, &r.options, &r.train, NULL), BERYL_OK);
+        if (!test_failed(t)) {
+            work(&r, beryl_train_step);
+            CHECK_INT(t, beryl_train_trace(r.train, count_events, &c, NULL), BERYL_OK);
+            graph_exec_describe(r.train->learn.exec, &pass);
+            graph_exec_describe(r.train->update_exec, &update);
+            CHECK(t, c.n_call == 1 && c.whole);
+            CHECK_INT(t, c.n_dispatch, pass.dispatches + update.dispatches);
+        }
+    }
+    run_close(&r);
+}
+
 /* ---- going on -------------------------------------------------------------------------------- */
 
 enum { N_STEP = 6, CUT = 3 };
@@ -892,6 +926,7 @@ void test_train(test *t) {
     if (test_case(t, "train/recomputed-same-bits")) check_same_bits(t);
     if (test_case(t, "train/recomputed-where-memory-is-too-small")) check_memory(t);
     if (test_case(t, "train/cancelled")) check_cancel(t);
+    if (test_case(t, "train/traced")) check_traced(t);
     for (size_t k = 0; k < sizeof places / sizeof *places; k++)
         if ((!k || test_drawn(0, 1, 2)) &&
             test_case(t, "train/resumed-bit-for-bit-%s", model_devices[places[k]].name))

@@ -209,6 +209,8 @@ typedef enum args_kind {
       "Layers, or the first N, again in the backward pass, which takes time, not memory; "         \
       "default as many as needed")                                                                 \
     X(TRAIN_LOG, "log", 0, FILE, "FILE", ON_TRAIN, "A line of JSON for each step")                 \
+    X(TRAIN_TRACE, "trace", 0, FILE, "FILE", ON_TRAIN,                                             \
+      "Time the dispatches of steps, and write them as trace events; steps take longer")           \
     X(TRAIN_GRADIENTS, "gradients", 0, FILE, "DIR", ON_TRAIN,                                      \
       "Gradients of the first step, in PEFT's form")                                               \
     X(TRAIN_SAMPLE, "sample", 0, TEXT, "PROMPT", ON_TRAIN,                                         \

@@ -43,7 +43,8 @@ static beryl_train_options options_of(const training *t, const char *data) {
                                  .order = args_text(a, FLAG_TRAIN_ORDER),
                                  .resume = args_has(a, FLAG_TRAIN_RESUME) ? t->checkpoint : NULL,
                                  .recompute = args_text(a, FLAG_TRAIN_RECOMPUTE),
-                                 .moments = args_text(a, FLAG_TRAIN_MOMENTS)};
+                                 .moments = args_text(a, FLAG_TRAIN_MOMENTS),
+                                 .timed = args_has(a, FLAG_TRAIN_TRACE)};
 }
 
 /* ---- the log --------------------------------------------------------------------------------- */
@@ -248,6 +249,25 @@ static int check_flags(training *t) {
     return CLI_OK;
 }
 
+/* The trace as a file. */
+typedef struct traced {
+    const char *path;
+    beryl_status status;
+    beryl_error error;
+} traced;
+
+static void trace_to(void *user, const char *text, size_t size) {
+    traced *to = user;
+    to->status = base_file_write(to->path, text, size, &to->error);
+}
+
+static int trace(training *t) {
+    traced to = {.path = args_text(&t->c->args, FLAG_TRAIN_TRACE)};
+    if (!to.path) return CLI_OK;
+    const beryl_status status = beryl_train_trace(t->train, trace_to, &to, &to.error);
+    return cli_report(t->c, status ? status : to.status, &to.error);
+}
+
 static int run(training *t, beryl_engine *engine, const char *data) {
     cli *c = t->c;
     const args *a = &c->args;
@@ -263,6 +283,7 @@ static int run(training *t, beryl_engine *engine, const char *data) {
     if (!code) code = train(t);
     if (t->log && fclose(t->log) && !code)
         code = cli_fail(c, "'%s' could not be written", args_text(a, FLAG_TRAIN_LOG));
+    if (!code) code = trace(t);
     if (!code) train_curve(t);
     t->report = beryl_train_report_of(t->train);
     beryl_train_close(t->train); /* before adapters may be opened */

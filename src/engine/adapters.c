@@ -32,6 +32,9 @@ struct beryl_adapter {
     uint32_t users; /* who opened it, and sessions */
     char *data;     // [size]: the file; owned
     size_t size;
+    uint16_t *halves; // [n_half]: the file's F32 from `first` on, for the pool; owned. NULL: none
+    const char *first;
+    size_t n_half;
     format_lora lora;
     uint32_t *parts; // [n_pair]: 1 + number of the part; 0: none. In the arena of `lora`
     base_type type;  /* of the pool, if it were alone */
@@ -44,6 +47,17 @@ struct beryl_adapter {
 
 static const format_lora_part *part_at(const beryl_adapter *a, uint32_t pair) {
     return a->parts[pair] ? &a->lora.parts[a->parts[pair] - 1] : NULL;
+}
+
+/* As the pool has it. */
+static format_lora_half in_pool(const beryl_adapter *a, const format_lora_half *half) {
+    format_lora_half to = *half;
+    if (a->halves) {
+        to.type = TYPE_F16;
+        to.data = (const uint8_t *)(a->halves + ((const char *)half->data - a->first) /
+                                                    (ptrdiff_t)sizeof(float));
+    }
+    return to;
 }
 
 static void convert(base_type to, const format_lora_half *half, uint64_t at, uint64_t step,
@@ -86,7 +100,7 @@ static void fill_row(const beryl_engine *e, uint32_t pair, bool is_b, const stor
         const beryl_adapter *a = l->open.data[i];
         const format_lora_part *p = part_at(a, pair);
         if (!p || (by_rank && (row < a->rank || row - a->rank >= p->rank))) continue;
-        const format_lora_half *half = is_b ? &p->b : &p->a;
+        const format_lora_half of = in_pool(a, is_b ? &p->b : &p->a), *half = &of;
         const uint64_t at = expert * half->stride[0];
         if (by_rank)
             convert(t->type, half, at + (row - a->rank) * half->stride[1], half->stride[2], width,
@@ -100,17 +114,19 @@ static void fill_row(const beryl_engine *e, uint32_t pair, bool is_b, const stor
 /* Rows of the pool's B of a pair as a file has them, where all are of one adapter; NULL: they are
  * not. */
 static const char *rows_as_read(const engine_lora *l, uint32_t pair, const store_tensor *t) {
-    const format_lora_part *only = NULL;
+    const char *only = NULL;
     for (size_t i = 0; i < l->open.count; i++) {
         const beryl_adapter *a = l->open.data[i];
         const format_lora_part *p = part_at(a, pair);
-        if (p && (only || p->n_expert > 1 || p->rank != t->dim[t->rank - 1] ||
-                  p->b.type != t->type || p->b.stride[1] != 1 || p->b.stride[2] != p->rank ||
-                  p->factor > a->factor || p->factor < a->factor))
+        if (!p) continue;
+        const format_lora_half b = in_pool(a, &p->b);
+        if (only || p->n_expert > 1 || p->rank != t->dim[t->rank - 1] || b.type != t->type ||
+            b.stride[1] != 1 || b.stride[2] != p->rank || p->factor > a->factor ||
+            p->factor < a->factor)
             return NULL;
-        if (p) only = p;
+        only = (const char *)b.data;
     }
-    return only ? (const char *)only->b.data : NULL;
+    return only;
 }
 
 /* Of the source: whichever rows of whichever tensor the bytes are. */
@@ -354,6 +370,7 @@ static void adapter_free(beryl_adapter *a) {
     base_heap *heap = &a->engine->heap;
     format_lora_fini(&a->lora);
     base_heap_give(heap, a->data, a->size + 1);
+    base_heap_give(heap, a->halves, a->n_half * sizeof *a->halves);
     base_heap_give(heap, a, sizeof *a);
 }
 
@@ -408,28 +425,75 @@ beryl_status engine_adapter_files(base_heap *heap, base_arena *arena, const char
 typedef struct copying {
     char *to;
     const char *from;
-    size_t size;
+    size_t size;      /* of `from` */
+    uint16_t *halves; /* not NULL: there instead, of F32 */
 } copying;
 
 static void copy_part(void *user) {
     const copying *c = user;
-    memcpy(c->to, c->from, c->size);
+    if (!c->halves) memcpy(c->to, c->from, c->size);
+    for (size_t i = 0; c->halves && i < c->size / sizeof(float); i++) {
+        float value;
+        memcpy(&value, c->from + i * sizeof value, sizeof value);
+        c->halves[i] = base_f32_to_f16(value);
+    }
 }
 
 /* New memory is slow to touch first: several threads do. */
-static void copy(base_heap *heap, char *to, const char *from, size_t size) {
+static void copy(base_heap *heap, const copying *all) {
     copying parts[COPY_THREADS];
     base_thread *threads[COPY_THREADS] = {NULL};
-    const size_t each = size / COPY_THREADS + 1;
+    const size_t each = (all->size / COPY_THREADS + sizeof(float)) & ~(sizeof(float) - 1);
     for (uint32_t i = 0; i < COPY_THREADS; i++) {
-        const size_t at = i * each < size ? i * each : size;
-        parts[i] = (copying){to + at, from + at, size - at < each ? size - at : each};
+        const size_t at = i * each < all->size ? i * each : all->size;
+        parts[i] = (copying){.from = all->from + at,
+                             .size = all->size - at < each ? all->size - at : each};
+        if (all->to) parts[i].to = all->to + at;
+        if (all->halves) parts[i].halves = all->halves + at / sizeof(float);
         threads[i] =
             i && each > COPY_ALONE_BYTES ? base_thread_open(heap, copy_part, &parts[i]) : NULL;
     }
     for (uint32_t i = 0; i < COPY_THREADS; i++)
         if (!threads[i]) copy_part(&parts[i]);
     for (uint32_t i = 0; i < COPY_THREADS; i++) base_thread_close(threads[i]);
+}
+
+/* Where F32 of a file begins and, of how many numbers, ends; false: it has other types, or factors
+ * of its own, or gaps that are no numbers. */
+static bool floats_of(const beryl_adapter *a, const char **begin, size_t *n) {
+    uintptr_t from = UINTPTR_MAX, to = 0, rest = 0;
+    for (size_t i = 0; i < a->lora.n_part; i++) {
+        const format_lora_part *p = &a->lora.parts[i];
+        if (p->factor < a->factor || p->factor > a->factor) return false;
+        for (int k = 0; k < 2; k++) {
+            const format_lora_half *half = k ? &p->b : &p->a;
+            const uintptr_t at = (uintptr_t)half->data;
+            const size_t size = (size_t)p->n_expert * p->rank * (k ? p->out : p->in);
+            if (half->type != TYPE_F32) return false;
+            if (at < from) from = at;
+            if (at + size * sizeof(float) > to) to = at + size * sizeof(float);
+            rest |= at ^ (uintptr_t)a->lora.parts[0].a.data;
+        }
+    }
+    *begin = (const char *)from;
+    *n = (to - from) / sizeof(float);
+    return rest % sizeof(float) == 0;
+}
+
+/* A GPU that may be fast has halves of F32, which has no value that is too large for them: each
+ * workgroup of a product reads all of A, and matrix units multiply them. */
+static beryl_status take_halves(beryl_adapter *a, beryl_error *error) {
+    beryl_engine *e = a->engine;
+    size_t n;
+    if (!e->device || device_is_processor(device_caps_of(e->device)) ||
+        e->options.precision == BERYL_PRECISION_EXACT || !floats_of(a, &a->first, &n))
+        return BERYL_OK;
+    a->halves = base_heap_resize(&e->heap, NULL, 0, n * sizeof *a->halves);
+    if (!a->halves) return base_fail(error, BERYL_NO_MEMORY, "out of host memory");
+    a->n_half = n;
+    a->type = TYPE_F16;
+    copy(&e->heap, &(copying){.from = a->first, .size = n * sizeof(float), .halves = a->halves});
+    return BERYL_OK;
 }
 
 static beryl_status adapter_read(beryl_adapter *a, const beryl_adapter_options *o,
@@ -444,7 +508,8 @@ static beryl_status adapter_read(beryl_adapter *a, const beryl_adapter_options *
         a->data =
             o->data_size < SIZE_MAX ? base_heap_resize(heap, NULL, 0, o->data_size + 1) : NULL;
         if (!a->data) status = base_fail(error, BERYL_NO_MEMORY, "out of host memory");
-        if (a->data) copy(heap, a->data, o->data, a->size = o->data_size);
+        if (a->data) a->size = o->data_size;
+        if (a->data) copy(heap, &(copying){a->data, o->data, o->data_size, NULL});
     } else {
         status = engine_adapter_files(heap, &arena, o->path, &a->data, &a->size, &config,
                                       &config_size, error);
@@ -454,6 +519,7 @@ static beryl_status adapter_read(beryl_adapter *a, const beryl_adapter_options *
         status = format_lora_read(heap, a->data, a->size, config ? config : o->config,
                                   config ? config_size : o->config_size, &a->lora, &why);
         if (status == BERYL_OK) status = adapter_check(a, &why);
+        if (status == BERYL_OK) status = take_halves(a, &why);
         if (status != BERYL_OK)
             base_fail_at(error, status, why.at, "'%.120s': %.340s", o->data ? "adapter" : o->path,
                          why.message);

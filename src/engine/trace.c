@@ -4,9 +4,9 @@
  * Two clocks meet here. A run's stamps count from its first one; the run is put where it ends
  * when the host's wait for it ended, but not before it was submitted. */
 #include "base/error.h"
-#include "base/json.h"
 #include "base/thread.h"
 #include "engine/probe.h"
+#include "engine/trace_events.h"
 
 #include <string.h>
 
@@ -14,7 +14,6 @@ enum { STEPS_DEFAULT = 3, STEPS_MAX = 100, WARM_MAX = 1000 };
 static const double WARM_SECONDS = 0.3; /* a GPU that was idle takes as long to clock up */
 
 typedef enum trace_stage { TRACE_COMPILE, TRACE_WARM, TRACE_RUN } trace_stage;
-typedef enum track { TRACK_HOST = 1, TRACK_DEVICE } track;
 
 typedef struct tracing {
     probe p;
@@ -24,112 +23,35 @@ typedef struct tracing {
     trace_stage stage;
     uint32_t n_step, n_done, n_warm;
     bool waiting; /* for a run */
-    /* of all; of the run; of the run before, on the device */
-    double began, begun, filled, submitted, device_end;
-    base_text text;
-    bool comma;
+    /* when it began, the run; of the run before, on the device */
+    double warmed, begun, filled, submitted, device_end;
+    trace_events events;
 } tracing;
 
 /* ---- events ---------------------------------------------------------------------------------- */
 
-/* With three places, whatever the locale's point is. */
-static void thousandths(base_text *text, double x) {
-    const uint64_t n = x > 0 ? (uint64_t)(1e3 * x + 0.5) : 0;
-    base_text_print(text, "%llu.%03u", (unsigned long long)(n / 1000), (unsigned)(n % 1000));
-}
-
-static void event(tracing *t, const char *name, const char *kind, track where, double from,
-                  double to) {
-    base_text_print(&t->text, "%s\n{\"name\":", t->comma ? "," : "");
-    base_json_write_string(&t->text, name, strlen(name));
-    base_text_print(&t->text, ",\"cat\":\"%s\",\"ph\":\"X\",\"pid\":1,\"tid\":%d,\"ts\":", kind,
-                    where);
-    thousandths(&t->text, 1e6 * (from - t->began));
-    base_text_print(&t->text, ",\"dur\":");
-    thousandths(&t->text, 1e6 * (to - from));
-    t->comma = true;
-}
-
-static void event_end(tracing *t) {
-    base_text_add(&t->text, "}", 1);
-}
-
-static void named(tracing *t, const char *what, int tid, const char *name) {
-    base_text_print(&t->text,
-                    "%s\n{\"name\":\"%s\",\"ph\":\"M\",\"pid\":1,\"tid\":%d,\"args\":{\"name\":",
-                    t->comma ? "," : "", what, tid);
-    base_json_write_string(&t->text, name, strlen(name));
-    base_text_add(&t->text, "}}", 2);
-    t->comma = true;
-}
-
-static void pair(tracing *t, const char *key, const char *value) {
-    base_text_print(&t->text, ",\"%s\":", key);
-    base_json_write_string(&t->text, value, strlen(value));
-}
-
-static void head(tracing *t) {
-    static const char *const plans[] = {
-#define X(id, name, what) name,
-        BERYL_PLAN_LIST(X)
-#undef X
-    };
-    const beryl_engine *e = t->p.e;
-    const device_caps *caps = device_caps_of(e->device);
-    base_text_print(&t->text,
-                    "{\"displayTimeUnit\":\"ns\",\"otherData\":{\"version\":\"beryl " BERYL_VERSION
-                    "\",\"plan\":\"%s\",\"tokens\":%u,\"depth\":%u",
-                    plans[t->plan], t->p.n, t->p.depth);
-    pair(t, "model", e->found.name ? e->found.name : "");
-    pair(t, "precision", e->options.precision == BERYL_PRECISION_EXACT ? "exact" : "fast");
-    pair(t, "backend", caps->backend);
-    pair(t, "device", caps->name);
-    pair(t, "driver", caps->driver);
-    pair(t, "device_clock",
-         caps->timestamps ? "timestamps of the device" : "none: the device has no timestamps");
-    base_text_print(&t->text, "},\"traceEvents\":[");
-    named(t, "process_name", 0, "beryl");
-    named(t, "thread_name", TRACK_HOST, "host");
-    named(t, "thread_name", TRACK_DEVICE, caps->name);
-}
-
 static void device_events(tracing *t, double waited) {
-    graph_exec_step step;
+    trace_events *to = &t->events;
     const double total = graph_exec_seconds(t->p.exec), encoded = graph_exec_encoded(t->p.exec);
     if (!(total > 0)) { /* no clock of its own: what the host saw */
-        event(t, "run (no timestamps)", "run", TRACK_DEVICE, encoded, waited);
-        event_end(t);
+        trace_event(to, "run (no timestamps)", "run", TRACE_DEVICE, encoded, waited);
+        trace_event_end(to);
         return;
     }
-    double at = waited - total > encoded ? waited - total : encoded;
-    if (at < t->device_end) at = t->device_end;
-    for (uint32_t i = 0; graph_exec_step_at(t->p.exec, i, &step); i++) {
-        const double seconds = 1e-6 * step.microseconds;
-        event(t, step.label, "dispatch", TRACK_DEVICE, at, at + seconds);
-        base_text_print(&t->text, ",\"args\":{\"step\":%u,\"grid\":[%u,%u,%u],\"bytes\":%llu", i,
-                        step.groups[0], step.groups[1], step.groups[2],
-                        (unsigned long long)step.bytes);
-        if (step.bytes && seconds > 0) {
-            base_text_print(&t->text, ",\"GB/s\":");
-            thousandths(&t->text, 1e-9 * (double)step.bytes / seconds);
-        }
-        base_text_add(&t->text, "}", 1);
-        event_end(t);
-        at += seconds;
-    }
-    t->device_end = at;
+    const double at = waited - total > encoded ? waited - total : encoded;
+    t->device_end = trace_dispatches(to, t->p.exec, at < t->device_end ? t->device_end : at);
 }
 
 static void run_events(tracing *t, double waited, double read) {
     static const char *const names[] = {"fill inputs", "encode", "submit", "wait", "read result"};
     const double encoded = graph_exec_encoded(t->p.exec);
     const double times[] = {t->begun, t->filled, encoded, t->submitted, waited, read};
-    event(t, "run", "run", TRACK_HOST, t->begun, read);
-    base_text_print(&t->text, ",\"args\":{\"number\":%u}", t->n_done);
-    event_end(t);
+    trace_event(&t->events, "run", "run", TRACE_HOST, t->begun, read);
+    base_text_print(&t->events.text, ",\"args\":{\"number\":%u}", t->n_done);
+    trace_event_end(&t->events);
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
-        event(t, names[i], "host", TRACK_HOST, times[i], times[i + 1]);
-        event_end(t);
+        trace_event(&t->events, names[i], "host", TRACE_HOST, times[i], times[i + 1]);
+        trace_event_end(&t->events);
     }
     device_events(t, waited);
 }
@@ -146,15 +68,13 @@ static beryl_status run_begin(tracing *t, beryl_error *error) {
     return status;
 }
 
-static beryl_status finish(tracing *t, beryl_error *error) {
-    base_text_print(&t->text, "\n]}\n");
-    if (t->text.failed) return base_fail(error, BERYL_NO_MEMORY, "out of host memory");
-    t->write(t->user, t->text.data, t->text.size);
-    return BERYL_OK;
-}
-
 /* One run, if need be in several steps. */
 static beryl_status run_step(beryl_task *task, tracing *t) {
+    static const char *const plans[] = {
+#define X(id, name, what) name,
+        BERYL_PLAN_LIST(X)
+#undef X
+    };
     beryl_error *error = &task->error;
     beryl_status status = t->waiting ? BERYL_OK : run_begin(t, error);
     if (status == BERYL_OK) status = probe_wait(&t->p, error);
@@ -165,18 +85,18 @@ static beryl_status run_step(beryl_task *task, tracing *t) {
     if (status != BERYL_OK) return status;
     if (t->stage == TRACE_WARM) {
         const bool processor = device_is_processor(device_caps_of(t->p.e->device));
-        if (t->n_warm == 0) t->began = t->begun;
+        if (t->n_warm == 0) t->warmed = t->begun;
         if (++t->n_warm < 2 ||
-            (!processor && waited - t->began < WARM_SECONDS && t->n_warm < WARM_MAX))
+            (!processor && waited - t->warmed < WARM_SECONDS && t->n_warm < WARM_MAX))
             return task_progress(task, "warming up", t->n_warm, 0);
         t->stage = TRACE_RUN;
-        t->began = base_time();
-        head(t);
+        t->events.began = base_time();
+        trace_head(&t->events, t->p.e, plans[t->plan], t->p.n, t->p.depth);
     } else {
         run_events(t, waited, base_time());
         t->n_done++;
     }
-    return t->n_done == t->n_step ? finish(t, error)
+    return t->n_done == t->n_step ? trace_write(&t->events, t->write, t->user, error)
                                   : task_progress(task, "tracing", t->n_done, t->n_step);
 }
 
@@ -194,7 +114,7 @@ static beryl_status trace_step(beryl_task *task) {
 
 static void tracing_drop(beryl_engine *e, tracing *t) {
     probe_close(&t->p);
-    base_text_fini(&t->text);
+    base_text_fini(&t->events.text);
     base_heap_give(&e->heap, t, sizeof *t);
 }
 
@@ -240,7 +160,7 @@ beryl_status beryl_engine_trace(beryl_engine *e, const beryl_trace_options *opti
     t->write = write;
     t->user = user;
     t->n_step = o.steps ? o.steps : STEPS_DEFAULT;
-    base_text_init(&t->text, &e->heap);
+    base_text_init(&t->events.text, &e->heap);
     beryl_status status = open_plan(e, &o, &t->p, error);
     if (status == BERYL_OK) status = task_open(e, NULL, trace_step, task, error);
     if (status != BERYL_OK) {

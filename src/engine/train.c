@@ -78,6 +78,9 @@ static beryl_status resolve(beryl_train *t, const beryl_train_options *given, be
     if (!(o->dropout >= 0 && o->dropout < 1))
         return base_fail(error, BERYL_MISUSE, "dropout is from 0 to below 1");
     if (isnan(o->clip)) return base_fail(error, BERYL_MISUSE, "clip is a number");
+    const device *d = t->engine->device;
+    if (o->timed && !(d && device_caps_of(d)->timestamps))
+        return base_fail(error, BERYL_UNSUPPORTED, "the device has no timestamps");
     if (o->init) o->rank = 0, o->alpha = 0; /* they are its own */
     t->how = (train_optimiser){o->clip, o->beta1, o->beta2, o->eps, o->weight_decay};
     return find_moments(t, error);
@@ -199,6 +202,7 @@ static beryl_status open_exec(beryl_train *t, graph *g, graph_recompute_choice r
                               graph_exec **out, beryl_error *error) {
     beryl_engine *e = t->engine;
     const graph_exec_options how = {.exact = e->options.precision == BERYL_PRECISION_EXACT,
+                                    .stamped = t->options.timed,
                                     .recompute = recompute,
                                     .segments = t->segments,
                                     .room = bytes_left(e)};

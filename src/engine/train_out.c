@@ -5,6 +5,7 @@
  * here; what they are for happens at once, in the task's last step, so that nobody sees half of
  * them. */
 #include "base/error.h"
+#include "engine/trace_events.h"
 #include "engine/train.h"
 #include "format/lora_write.h"
 
@@ -193,5 +194,23 @@ beryl_status beryl_train_save_to(beryl_train *t, const char *form, const beryl_s
         sink_leave(&l.file);
         sink_leave(&l.config);
     }
+    return status;
+}
+
+/* ---- where its time goes --------------------------------------------------------------------- */
+
+beryl_status beryl_train_trace(const beryl_train *t,
+                               void (*write)(void *user, const char *text, size_t size), void *user,
+                               beryl_error *error) {
+    if (!t || !write || !t->options.timed)
+        return base_fail(error, BERYL_MISUSE,
+                         "beryl_train_trace needs a training whose steps are timed");
+    beryl_engine *e = t->engine;
+    trace_events events = {0};
+    base_text_init(&events.text, &e->heap);
+    trace_head(&events, e, "train", t->report.step_tokens, 0);
+    trace_dispatches(&events, t->update_exec, trace_dispatches(&events, t->learn.exec, 0));
+    const beryl_status status = trace_write(&events, write, user, error);
+    base_text_fini(&events.text);
     return status;
 }

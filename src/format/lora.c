@@ -180,12 +180,14 @@ static bool values_fit(const format_lora_half *half) {
         add = 0x7fffffff - limit;
     }
     add *= signs >> (8 * size - 1);
-    for (uint64_t i = 0; i < n * size; i += 8) {
-        uint64_t word = 0;
-        memcpy(&word, half->data + i, n * size - i < 8 ? (size_t)(n * size - i) : 8);
+    uint64_t i = 0, word;
+    for (; i + 8 <= n * size; i += 8) {
+        memcpy(&word, half->data + i, 8);
         above |= (word & ~signs) + add;
     }
-    return !(above & signs);
+    word = 0;
+    memcpy(&word, half->data + i, (size_t)(n * size - i));
+    return !((above | ((word & ~signs) + add)) & signs);
 }
 
 float format_lora_value(const format_lora_half *half, uint64_t at) {

@@ -25,8 +25,10 @@ typedef enum graph_recompute_choice {
 typedef struct graph_exec_options {
     bool exact;   /* f32 activations; false: int8 activations where the device has dot products */
     bool unfused; /* no graph passes: every node its own dispatch */
-    bool stamped; /* a timestamp after each step, for graph_exec_step_at */
-    bool framed;  /* two timestamps alone, around the steps, for graph_exec_seconds */
+    /* a timestamp after each step, for graph_exec_step_at; of many steps each run stamps some, in
+     * turns */
+    bool stamped;
+    bool framed;             /* two timestamps alone, around the steps, for graph_exec_seconds */
     lower_search *search;    /* NULL: none */
     uint64_t draws;          /* tests: not 0: the numbers that lowerings choose are drawn from it */
     bool explained;          /* keeps what each step is made from, for graph_exec_texts_at */

@@ -25,6 +25,7 @@ struct graph_exec {
     uint32_t recomputes;
     base_vec(device_command) commands; /* of the run under way */
     size_t at, sent;                   /* steps and commands of it that are submitted */
+    size_t stamp_from, stamp_next;     /* the first step with a stamp: of this run, of the next */
     uint64_t work;                     /* bytes that all steps read of weights and states */
     double seconds, encoded;           /* of the last run */
 };

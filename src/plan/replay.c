@@ -110,9 +110,13 @@ beryl_status graph_exec_begin(graph_exec *e, const uint32_t *extents, const grap
         uint32_t value = (uint32_t)plan_count_value(e->record.patches.data[i].count, values);
         memcpy(e->record.params + e->record.patches.data[i].at, &value, sizeof value);
     }
+    const size_t stamped_to = e->stamp_next + PLAN_STAMP_MAX;
+    e->stamp_from = e->stamp_next;
+    e->stamp_next = stamped_to < e->record.steps.count ? stamped_to : 0;
     for (size_t s = 0; s < e->record.steps.count; s++) {
         plan_step *st = &e->record.steps.data[s];
-        if ((e->options.stamped && s < PLAN_STAMP_MAX) || (e->options.framed && !s))
+        if ((e->options.stamped && s >= e->stamp_from && s <= stamped_to) ||
+            (e->options.framed && !s))
             e->commands.data[e->commands.count++] = (device_command){.kind = DEVICE_STAMP};
         memset(st->groups_run, 0, sizeof st->groups_run);
         if (!(st->needs & empty) && !grid_of(st, device_caps_of(e->device), values, st->groups_run))
@@ -125,7 +129,7 @@ beryl_status graph_exec_begin(graph_exec *e, const uint32_t *extents, const grap
             .dispatch = {st->program, st->made, {0, 0, 0}, (uint32_t)s * DEVICE_PARAM_ALIGN}};
         memcpy(c->dispatch.groups, st->groups_run, sizeof c->dispatch.groups);
     }
-    if (e->options.stamped || e->options.framed)
+    if ((e->options.stamped && stamped_to >= e->record.steps.count) || e->options.framed)
         e->commands.data[e->commands.count++] = (device_command){.kind = DEVICE_STAMP};
     for (uint32_t i = 0; i < n_fetch; i++) {
         const plan_item *it =
@@ -214,10 +218,14 @@ beryl_status graph_exec_fetched(graph_exec *e, device_ticket ticket, uint32_t n,
         uint32_t n_stamp = PLAN_STAMP_MAX + 1;
         const bool known =
             device_stamps(e->device, ticket, ns, &n_stamp, NULL) == BERYL_OK && n_stamp > 1;
+        const size_t n_step = e->options.stamped ? e->record.steps.count : 0;
         e->seconds = known ? (double)(ns[n_stamp - 1] - ns[0]) * 1e-9 : 0;
-        for (uint32_t s = 0;
-             known && e->options.stamped && s + 1 < n_stamp && s < e->record.steps.count; s++)
-            e->record.steps.data[s].microseconds = (double)(ns[s + 1] - ns[s]) * 1e-3;
+        for (size_t s = 0; known && s + 1 < n_stamp && e->stamp_from + s < n_step; s++)
+            e->record.steps.data[e->stamp_from + s].microseconds =
+                (double)(ns[s + 1] - ns[s]) * 1e-3;
+        if (n_step > PLAN_STAMP_MAX) e->seconds = 0;
+        for (size_t s = 0; n_step > PLAN_STAMP_MAX && s < n_step; s++)
+            e->seconds += e->record.steps.data[s].microseconds * 1e-6;
     }
     return device_fetched(e->device, ticket, n, data, &size, error);
 }
