@@ -955,10 +955,8 @@ static const ir_kernel *make_fragments(bench *w, job *j, ir_type type) {
     ir_fragment_load(b, fa, one, stage, ir_mul(b, s, size), c16, true);
     ir_fragment_load(b, fb, zero, stage, ir_mul(b, s, size), c8, false);
     ir_fragment_load(b, fb, one, x, ir_fma(b, s, size, ir_u32(b, 3)), ck, true);
-    if (k == 16) {
-        ir_fragment_set(b, fa, zero, 1, ir_fragment_get(b, fa, one, 2));
-        ir_fragment_set(b, fb, zero, 1, ir_fragment_get(b, fb, one, 0));
-    }
+    if (k == 16) ir_fragment_set(b, fa, zero, 1, ir_fragment_get(b, fa, one, 2));
+    if (k == 16) ir_fragment_set(b, fb, zero, 1, ir_fragment_get(b, fb, one, 0));
     const ir_id turn = ir_loop_unrolled(b, zero, ir_u32(b, 2), one, 2);
     ir_fragment_mma(b, fc, zero, fa, turn, fb, turn);
     ir_end(b);
