@@ -277,7 +277,7 @@ static void queries(shared *s) {
     ir_end(b);
 }
 
-/* The four bytes of a word as numbers: each plus 128 is the low bits of 2^23, which is taken off. */
+/* Bytes of a word as numbers: each, plus 128, are the low bits of 2^23, which is taken off. */
 static ir_id bytes(shared *s, ir_id at) {
     ir_builder *b = s->k.b;
     ir_id word = ir_xor(b, ir_load(b, s->stage, at, 1), constant(s, 0x80808080)), x[4];
