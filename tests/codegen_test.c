@@ -943,10 +943,9 @@ static const ir_kernel *make_fragments(bench *w, job *j, ir_type type) {
                        fb = ir_fragment(b, IR_ROLE_B, type, 16, 8, k, 2);
     const ir_fragments fc = ir_fragment(b, IR_ROLE_C, sum, 16, 8, k, 1);
     const ir_id l = ir_local(b, 0), s = ir_shr(b, l, ir_u32(b, 5)), zero = ir_u32(b, 0),
-                one = ir_u32(b, 1);
-    const ir_id step = ir_u32(b, 8), size = ir_u32(b, 16u * k), ck = ir_u32(b, k),
-                c8 = ir_u32(b, 8), c16 = ir_u32(b, 16);
-    const ir_id i = ir_loop(b, ir_mul(b, l, step), ir_u32(b, 16u * k * 2), ir_u32(b, 64 * 8));
+                one = ir_u32(b, 1), size = ir_u32(b, 16u * k);
+    const ir_id ck = ir_u32(b, k), c8 = ir_u32(b, 8), c16 = ir_u32(b, 16);
+    const ir_id i = ir_loop(b, ir_mul(b, l, c8), ir_u32(b, 16u * k * 2), ir_u32(b, 64 * 8));
     ir_store(b, stage, i, ir_load(b, x, i, 8));
     ir_end(b);
     ir_barrier(b);
@@ -955,10 +954,8 @@ static const ir_kernel *make_fragments(bench *w, job *j, ir_type type) {
     ir_fragment_load(b, fa, one, stage, ir_mul(b, s, size), c16, true);
     ir_fragment_load(b, fb, zero, stage, ir_mul(b, s, size), c8, false);
     ir_fragment_load(b, fb, one, x, ir_fma(b, s, size, ir_u32(b, 3)), ck, true);
-    if (k == 16) {
-        ir_fragment_set(b, fa, zero, 1, ir_fragment_get(b, fa, one, 2));
-        ir_fragment_set(b, fb, zero, 1, ir_fragment_get(b, fb, one, 0));
-    }
+    if (k == 16) ir_fragment_set(b, fa, zero, 1, ir_fragment_get(b, fa, one, 2));
+    if (k == 16) ir_fragment_set(b, fb, zero, 1, ir_fragment_get(b, fb, one, 0));
     const ir_id turn = ir_loop_unrolled(b, zero, ir_u32(b, 2), one, 2);
     ir_fragment_mma(b, fc, zero, fa, turn, fb, turn);
     ir_end(b);

@@ -26,14 +26,14 @@ enum {
     DEPTH = 16, /* what is summed at a time */
     LANES = 32,
     WARPS = 8,
-    CHUNK = 32,       /* keys that are copied at a time; */
-    CHUNK_EIGHT = 64, /* of Q8_0 */
-    KEY_TILES = 4,
+    CHUNK = 32, /* keys that are copied at a time */
+    KEY_TILES = CHUNK / TILE,
     KEY_PARTS = WARPS / KEY_TILES, /* parts of d, of scores */
     BLOCK = 32,                    /* of Q8_0, */
     BLOCK_TILES = BLOCK / TILE,
-    ROUND = 256,    /* keys; pieces of several rows have one */
-    PIECE_MIN = 32, /* keys, where there are fewer than units */
+    ROUND_CHUNKS = 8,
+    ROUND = ROUND_CHUNKS * CHUNK, /* keys; pieces of several rows have one */
+    PIECE_MIN = 32,               /* keys, where there are fewer than units */
     PIECES_MAX = 512,
     PAD = 8, /* elements: rows of matrices begin in other banks */
     SCORES = ROUND + PAD,
@@ -43,8 +43,8 @@ enum {
 };
 
 typedef struct form {
-    uint32_t heads, n_split, stages, chunk;
-    bool eight;    /* Q8_0 */
+    uint32_t heads, n_split, stages;
+    bool q8;
     uint32_t line; /* of the stage: halves of a row, or words, scales behind the bytes */
 } form;
 
@@ -81,11 +81,10 @@ static bool form_of(const device_caps *caps, const attention_task *a, form *f) {
         return false;
     f->heads = a->n_head / a->n_kv < HEADS ? a->n_head / a->n_kv : HEADS;
     while (a->n_head / a->n_kv % f->heads) f->heads--;
-    f->eight = a->cache == TYPE_Q8_0;
-    f->chunk = f->eight ? CHUNK_EIGHT : CHUNK;
-    f->line = f->eight ? words_of(a->d) : line_of(a->d);
+    f->q8 = a->cache == TYPE_Q8_0;
+    f->line = f->q8 ? words_of(a->d) : line_of(a->d);
     const uint32_t fixed = (room_of(a->d) + 2) * a->d * 4 + halves_of(a->d) * 2 + 8 * HEADS,
-                   stage = f->chunk * f->line * (f->eight ? 4 : 2);
+                   stage = CHUNK * f->line * (f->q8 ? 4 : 2);
     if (caps->workgroup_bytes < fixed + STAGES_MIN * stage) return false;
     f->stages = (caps->workgroup_bytes - fixed) / stage;
     if (f->stages > STAGES_MAX) f->stages = STAGES_MAX;
@@ -121,7 +120,7 @@ typedef struct shared {
     attention_result result;
     attention_keys of;
     ir_memory wide; /* x.memory: scores [KEY_PARTS, ROWS, SCORES], then sums [ROWS, d] */
-    /* halves: [ROWS, d], [ROWS, ROUND], of Q8_0 f32 [HEADS, ROUND]; chunks [chunk, line];
+    /* halves: [ROWS, d], [ROWS, ROUND], of Q8_0 f32 [HEADS, ROUND]; chunks [CHUNK, line];
      * f32 [HEADS]: own key's weights, what a round leaves of the sums before */
     ir_memory queries, weights, stage, own, keep;
     ir_memory most, total; /* registers: of the warp's head */
@@ -138,30 +137,25 @@ static ir_id constant(shared *s, uint32_t n) {
     return ir_u32(s->k.b, n);
 }
 
-static uint32_t round_chunks(const shared *s) { /* at most */
-    return ROUND / s->f.chunk;
-}
-
 static stretch stretch_of(shared *s, ir_id round) {
     tile_kernel *k = &s->k;
     ir_builder *b = k->b;
-    const uint32_t chunks = round_chunks(s);
-    return (stretch){
-        ir_min(b, ir_sub(b, s->count, tile_mul(k, round, ROUND)), constant(s, ROUND)),
-        ir_min(b, ir_sub(b, s->chunks, tile_mul(k, round, chunks)), constant(s, chunks)),
-        tile_mul(k, round, 2 * chunks)};
+    return (stretch){ir_min(b, ir_sub(b, s->count, tile_mul(k, round, ROUND)), constant(s, ROUND)),
+                     ir_min(b, ir_sub(b, s->chunks, tile_mul(k, round, ROUND_CHUNKS)),
+                            constant(s, ROUND_CHUNKS)),
+                     tile_mul(k, round, 2 * ROUND_CHUNKS)};
 }
 
 static void declare(shared *s) {
     tile_kernel *k = &s->k;
     ir_builder *b = k->b;
     const uint32_t d = s->a->d;
-    const bool eight = s->f.eight;
+    const bool q8 = s->f.q8;
     s->x.memory = s->wide = ir_workgroup(b, IR_F32, (room_of(d) + 2) * d);
     s->queries = ir_workgroup(b, IR_F16, ROWS * line_of(d));
     s->weights =
-        eight ? ir_workgroup(b, IR_F32, HEADS * SCORES) : ir_workgroup(b, IR_F16, ROWS * SCORES);
-    s->stage = ir_workgroup(b, eight ? IR_U32 : IR_F16, s->f.stages * s->f.chunk * s->f.line);
+        q8 ? ir_workgroup(b, IR_F32, HEADS * SCORES) : ir_workgroup(b, IR_F16, ROWS * SCORES);
+    s->stage = ir_workgroup(b, q8 ? IR_U32 : IR_F16, s->f.stages * CHUNK * s->f.line);
     s->own = ir_workgroup(b, IR_F32, HEADS);
     s->keep = ir_workgroup(b, IR_F32, HEADS);
     s->most = ir_register(b, IR_F32, 1);
@@ -188,19 +182,19 @@ static void copy_units(shared *s, const attention_cache *cache, ir_id chunk, ir_
     ir_builder *b = k->b;
     const attention_task *a = s->a;
     const form *f = &s->f;
-    const uint32_t each = f->eight ? 4 : ATTENTION_EIGHT, all = f->chunk * units;
+    const uint32_t each = f->q8 ? 4 : ATTENTION_EIGHT, all = CHUNK * units;
     for (uint32_t i = 0; i < all; i += WARPS * LANES) {
         ir_id at = tile_add(k, s->x.local, i), row = tile_div(k, at, units),
               unit = tile_mul(k, tile_rem(k, at, units), each);
         if (all - i < WARPS * LANES) ir_if(b, ir_lt(b, at, constant(s, all)));
-        ir_id key = ir_add(b, tile_mul(k, chunk, f->chunk), row), valid = ir_lt(b, key, s->count);
+        ir_id key = ir_add(b, tile_mul(k, chunk, CHUNK), row), valid = ir_lt(b, key, s->count);
         ir_id place = ir_add(b, s->ring, ir_min(b, key, tile_add(k, s->count, UINT32_MAX))),
               rows = constant(s, a->n_row);
         place = ir_select(b, ir_ge(b, place, rows), ir_sub(b, place, rows), place);
         ir_id line = ir_add(b, tile_mul(k, ir_add(b, s->of.base, place), a->n_kv), s->x.kv),
               source = ir_add(b, tile_mul(k, line, units * each), unit);
         if (from != IR_NO_ID) source = ir_add(b, source, from);
-        ir_id target = ir_add(b, tile_mul(k, slot, f->chunk * f->line),
+        ir_id target = ir_add(b, tile_mul(k, slot, CHUNK * f->line),
                               ir_add(b, tile_mul(k, row, f->line), tile_add(k, unit, to)));
         ir_copy_async(b, s->stage, target, cache->at, attention_cache_bound(cache, source), 16,
                       valid);
@@ -210,7 +204,7 @@ static void copy_units(shared *s, const attention_cache *cache, ir_id chunk, ir_
 
 static void copy(shared *s, const attention_cache *cache, ir_id chunk, ir_id slot) {
     const uint32_t d = s->a->d;
-    if (!s->f.eight) {
+    if (!s->f.q8) {
         copy_units(s, cache, chunk, slot, d / ATTENTION_EIGHT, IR_NO_ID, 0);
         return;
     }
@@ -222,7 +216,7 @@ static void copy(shared *s, const attention_cache *cache, ir_id chunk, ir_id slo
 static void ask(shared *s, ir_id i) {
     tile_kernel *k = &s->k;
     ir_builder *b = k->b;
-    const uint32_t most = round_chunks(s);
+    const uint32_t most = ROUND_CHUNKS;
     ir_id round = tile_div(k, i, 2 * most), first = tile_mul(k, round, most),
           step = tile_rem(k, i, 2 * most), slot = tile_rem(k, i, s->f.stages);
     ir_id keys = ir_min(b, ir_sub(b, s->chunks, first), constant(s, most));
@@ -243,7 +237,7 @@ static ir_id turn(shared *s, ir_id i) {
     ir_copy_wait(k->b, s->f.stages - 2);
     ir_barrier(k->b);
     ask(s, tile_add(k, i, s->f.stages - 1));
-    return tile_mul(k, tile_rem(k, i, s->f.stages), s->f.chunk * s->f.line);
+    return tile_mul(k, tile_rem(k, i, s->f.stages), CHUNK * s->f.line);
 }
 
 /* ---- queries, scores, weights, values -------------------------------------------------------- */
@@ -270,10 +264,10 @@ static void queries(shared *s) {
     x = ir_select(b, ir_splat(b, ir_lt(b, head, constant(s, s->f.heads)), 4), x,
                   ir_number(b, IR_F32, 4, 0));
     halve(s, x, 4, parts);
-    if (s->f.eight) column = ir_sub(b, column, tile_mul(k, tile_rem(k, four, DEPTH / 4), 2));
+    if (s->f.q8) column = ir_sub(b, column, tile_mul(k, tile_rem(k, four, DEPTH / 4), 2));
     for (uint32_t p = 0; p < 2; p++) {
         ir_id to = ir_add(b, tile_mul(k, tile_add(k, head, p * HEADS), line_of(d)), column);
-        if (!s->f.eight) {
+        if (!s->f.q8) {
             ir_store(b, s->queries, to, parts[p]);
             continue;
         }
@@ -283,8 +277,7 @@ static void queries(shared *s) {
     ir_end(b);
 }
 
-/* The four bytes of a word as numbers: each as the last of 2^23's, and that taken off. Conversions
- * of integers are slow. */
+/* Bytes of a word as numbers: each, plus 128, are the low bits of 2^23, which is taken off. */
 static ir_id bytes(shared *s, ir_id at) {
     ir_builder *b = s->k.b;
     ir_id word = ir_xor(b, ir_load(b, s->stage, at, 1), constant(s, 0x80808080)), x[4];
@@ -311,7 +304,7 @@ static void tile_scores(shared *s, ir_id at, ir_id first) {
 }
 
 /* The same of Q8_0: a block's part is multiplied by its scales. */
-static void tile_scores_eight(shared *s, ir_id at, ir_id first) {
+static void tile_scores_q8(shared *s, ir_id at, ir_id first) {
     tile_kernel *k = &s->k;
     ir_builder *b = k->b;
     const uint32_t line = s->f.line, d = s->a->d;
@@ -345,7 +338,7 @@ static void tile_scores_eight(shared *s, ir_id at, ir_id first) {
     for (uint32_t p = 0; p < 2; p++) ir_fragment_set(b, s->score, zero, p, sums[p]);
 }
 
-/* A warp has every fourth tile of a chunk's keys and a part of d. */
+/* A warp has a tile of each chunk's keys and a part of d. */
 static void scores(shared *s, const stretch *p) {
     tile_kernel *k = &s->k;
     ir_builder *b = k->b;
@@ -354,15 +347,11 @@ static void scores(shared *s, const stretch *p) {
           first = tile_mul(k, own, s->a->d / KEY_PARTS), zero = constant(s, 0);
     ir_id step = ir_loop(b, zero, p->chunks, constant(s, 1)),
           at = turn(s, ir_add(b, p->step, step));
-    for (uint32_t i = 0; i < f->chunk; i += KEY_TILES * TILE) {
-        ir_id key = tile_add(k, tile_mul(k, tile, TILE), i),
-              from = ir_add(b, at, tile_mul(k, key, f->line));
-        if (f->eight) tile_scores_eight(s, from, first);
-        else tile_scores(s, from, first);
-        ir_id to =
-            ir_add(b, tile_mul(k, own, ROWS * SCORES), ir_add(b, tile_mul(k, step, f->chunk), key));
-        ir_fragment_store(b, s->score, zero, s->wide, to, constant(s, SCORES), false);
-    }
+    ir_id key = tile_mul(k, tile, TILE), from = ir_add(b, at, tile_mul(k, key, f->line));
+    if (f->q8) tile_scores_q8(s, from, first);
+    else tile_scores(s, from, first);
+    ir_id to = ir_add(b, tile_mul(k, own, ROWS * SCORES), ir_add(b, tile_mul(k, step, CHUNK), key));
+    ir_fragment_store(b, s->score, zero, s->wide, to, constant(s, SCORES), false);
     ir_end(b);
 }
 
@@ -441,7 +430,7 @@ static void softmax(shared *s, const stretch *p) {
                       ir_f32(b, 0));
         ir_id at = ir_add(b, tile_mul(k, s->warp, SCORES), tile_add(k, s->x.lane, i * LANES));
         total = ir_add(b, total, x);
-        if (s->f.eight) {
+        if (s->f.q8) {
             ir_store(b, s->weights, at, x);
             continue;
         }
@@ -483,7 +472,7 @@ static void add_values(shared *s, ir_id at, ir_id keys) {
 }
 
 /* The same of Q8_0: column 8 * t + n of a block's sums is element 4 * n + t. */
-static void add_values_eight(shared *s, ir_id at, ir_id keys) {
+static void add_values_q8(shared *s, ir_id at, ir_id keys) {
     tile_kernel *k = &s->k;
     ir_builder *b = k->b;
     const uint32_t blocks = s->a->d / WARPS / BLOCK, line = s->f.line;
@@ -529,10 +518,10 @@ static void values(shared *s, const stretch *p) {
     const form *f = &s->f;
     ir_id step = ir_loop(b, constant(s, 0), p->chunks, constant(s, 1)),
           at = turn(s, ir_add(b, p->step, ir_add(b, p->chunks, step))),
-          keys = tile_mul(k, step, f->chunk);
-    for (uint32_t i = 0; i < f->chunk; i += DEPTH) {
+          keys = tile_mul(k, step, CHUNK);
+    for (uint32_t i = 0; i < CHUNK; i += DEPTH) {
         ir_id from = tile_add(k, at, i * f->line), key = tile_add(k, keys, i);
-        if (f->eight) add_values_eight(s, from, key);
+        if (f->q8) add_values_q8(s, from, key);
         else add_values(s, from, key);
     }
     ir_end(b);
@@ -565,7 +554,7 @@ static void finish(shared *s) {
 static ir_id sums_at(shared *s, ir_id line, ir_id four) {
     tile_kernel *k = &s->k;
     ir_builder *b = k->b;
-    if (!s->f.eight) return ir_load(b, s->wide, ir_add(b, line, tile_mul(k, four, 4)), 4);
+    if (!s->f.q8) return ir_load(b, s->wide, ir_add(b, line, tile_mul(k, four, 4)), 4);
     ir_id at = ir_add(b, line, tile_mul(k, tile_div(k, four, TILE), BLOCK)), x[4];
     at = ir_add(b, at, tile_rem(k, four, TILE));
     for (uint32_t t = 0; t < 4; t++) x[t] = ir_load(b, s->wide, tile_add(k, at, t * TILE), 1);
@@ -628,7 +617,7 @@ beryl_status attention_units(lowering *l, const graph_node *node, const attentio
     ir_id begin = ir_min(b, ir_mul(b, s.x.piece, span), all);
     s.count = ir_min(b, span, ir_sub(b, all, begin));
     s.ring = tile_rem(k, ir_add(b, s.of.first, begin), a->n_row);
-    s.chunks = tile_div(k, tile_add(k, s.count, s.f.chunk - 1), s.f.chunk);
+    s.chunks = tile_div(k, tile_add(k, s.count, CHUNK - 1), CHUNK);
     ir_if(b, ir_or(b, ir_gt(b, s.count, none), s.x.fresh));
     attention_lines_load(&s.x);
     ir_id early = ir_loop(b, none, constant(&s, s.f.stages - 1), constant(&s, 1));
