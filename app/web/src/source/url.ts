@@ -15,8 +15,10 @@ import { checkRange, orAborted, showBytes, sleep, type ByteSource, type Progress
 import { BlobSource } from "./blob.js";
 import { browserStorage, noRoomFor, PIECE, removeModel, Store, withLock, type ReadPiece, type StorageHost, type WritePiece } from "./store.js";
 
-/** Pieces in memory at most, on their way, in use or being written: 24 MiB. A read touches two of them; a write takes as long as two or three of them take to come. */
+/** Pieces in memory at most, on their way, in use or being written: 24 MiB. A read touches two of them; a write takes as long as two or three of
+ *  them take to come. Where those that come do not wait for their reader, fewer do. */
 const MOST = 6;
+const MOST_KEPT = 4;
 /** Pieces asked for ahead of a reader that goes forward. */
 const AHEAD = 6;
 /** Pieces that `fill` fetches side by side. */
@@ -53,6 +55,8 @@ export interface UrlOptions extends HttpOptions {
 export interface Keeper {
     /** Takes a piece's bytes away, writes them, and gives them back with what hindered it. */
     write(...piece: Parameters<WritePiece>): Promise<{ bytes: Uint8Array; failure: DOMException | null }>;
+    /** Opens one that is going to be read. */
+    open(folder: FileSystemDirectoryHandle, name: string): void;
     /** As Store.read, with `room` taken away. */
     read: ReadPiece;
 }
@@ -162,9 +166,10 @@ class UrlSource implements StoredSource {
     readonly old: boolean;
     readonly #ending = new AbortController();
     readonly #pieces = new Map<number, Piece>(); // in memory, oldest first
-    #spare: Uint8Array<ArrayBuffer>[] = []; // memory of pieces left behind, for others: what was used before costs no page of new memory. With those that have theirs at most MOST
+    #spare: Uint8Array<ArrayBuffer>[] = []; // memory of pieces left behind, for others: what was used before costs no page of new memory. With those that have theirs at most `most`
     #room: (() => void)[] = []; // those who wait for memory
     #taken = 0; // pieces that have theirs
+    readonly #most: number;
     #first = 0; // pieces of the last read
     #last = -1;
     #run = 0; // how many pieces the reader has gone forward
@@ -190,6 +195,7 @@ class UrlSource implements StoredSource {
         this.size = file?.size ?? store?.note.size ?? 0;
         this.name = file?.name ?? store?.note.name ?? "";
         this.#options = options;
+        this.#most = options.keeper ? MOST_KEPT : MOST;
         this.old = old;
         this.#arrived = store?.stored ?? 0;
         void this.#goAhead();
@@ -340,8 +346,9 @@ class UrlSource implements StoredSource {
 
     /* Beyond piece i, where a reader is who goes forward. */
     #lookAhead(i: number): void {
+        const { keeper } = this.#options;
         for (let k = i + 1; k <= i + Math.min(AHEAD, this.#run) && k * PIECE < this.size; k++)
-            if (this.store?.has(k)) void (this.#file && this.#options.keeper ? 0 : this.store.open(k));
+            if (this.store?.has(k)) void (keeper && this.#file ? this.store.expect(k, keeper.open) : this.store.open(k));
             else if (this.#file?.ranges && !this.#pieces.has(k)) this.#ask(k).arrived.catch(() => undefined); // who comes to it meets the error
     }
 
@@ -389,7 +396,7 @@ class UrlSource implements StoredSource {
     /* Memory for piece i, when there is some: of what was left behind, else of what lies farthest ahead and comes after it or is kept. */
     async #take(i: number): Promise<void> {
         const ahead = (): number[] => [...this.#pieces.keys()].sort((a, b) => b - a).filter((k) => k > i || this.store?.has(k));
-        while (this.#taken >= MOST && !this.#evict() && !(this.#options.keeper && ahead().some((k) => this.#drop(k)))) {
+        while (this.#taken >= this.#most && !this.#evict() && !(this.#options.keeper && ahead().some((k) => this.#drop(k)))) {
             await new Promise<void>((resolve) => { this.#room.push(resolve); });
             this.#check();
         }
@@ -414,7 +421,7 @@ class UrlSource implements StoredSource {
         if (!piece?.bytes || piece.users) return false;
         this.#pieces.delete(k);
         this.#taken--;
-        if (piece.bytes.length === PIECE && this.#spare.length + this.#taken < MOST) this.#spare.push(piece.bytes);
+        if (piece.bytes.length === PIECE && this.#spare.length + this.#taken < this.#most) this.#spare.push(piece.bytes);
         else release(piece.bytes);
         return true;
     }
