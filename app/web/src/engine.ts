@@ -535,7 +535,6 @@ export class Engine {
                     idle = 0;
                     yield this.#event();
                     await this.#turn();
-                    while (this.#gpu?.full && !signal?.aborted) await this.#bell.wait();
                 } else if (status !== STATUS.PENDING) {
                     throw this.#failure();
                 } else if (this.#outstanding()) {

@@ -136,7 +136,7 @@ export class Gpu {
 
     private constructor(device: GPUDevice, facts: string, bell: Bell) {
         this.#device = device;
-        this.#uploads = new Uploads(device, () => bell.ring());
+        this.#uploads = new Uploads(device);
         this.#facts = facts;
         this.#bell = bell;
         device.addEventListener("uncapturederror", (event) => {
@@ -191,11 +191,6 @@ export class Gpu {
     /** Things begun on the GPU that have not ended: while there are some, the bell will ring. */
     get outstanding(): number {
         return this.#outstanding;
-    }
-
-    /** More large writes should wait; the bell rings when they need not. */
-    get full(): boolean {
-        return !this.#closed && this.#uploads.full;
     }
 
     /** @internal */

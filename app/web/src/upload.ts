@@ -21,22 +21,14 @@ interface Filling { buffer: GPUBuffer; range: ArrayBuffer; used: number; encoder
 /** Takes writes to buffers of one device. */
 export class Uploads {
     readonly #device: GPUDevice;
-    readonly #freed: () => void;
     readonly #all = new Set<GPUBuffer>();
     readonly #free: GPUBuffer[] = []; // mapped
     #making = 0;
     #filling: Filling | null = null;
     #idle: ReturnType<typeof setTimeout> | undefined;
 
-    /** `freed`: called whenever `full` may have ended. */
-    constructor(device: GPUDevice, freed: () => void) {
+    constructor(device: GPUDevice) {
         this.#device = device;
-        this.#freed = freed;
-    }
-
-    /** All buffers are on their way: a write that waits for one is faster than one that goes without. */
-    get full(): boolean {
-        return !this.#filling && !this.#free.length && this.#all.size === MOST;
     }
 
     /** Takes a copy of the bytes, for `flush` to submit. False: there is no room just now. */
@@ -64,7 +56,7 @@ export class Uploads {
         this.#filling = null;
         buffer.unmap();
         this.#device.queue.submit([encoder.finish()]);
-        buffer.mapAsync(MAP_WRITE).then(() => { if (this.#all.has(buffer)) this.#free.push(buffer); }, () => this.#drop(buffer)).finally(this.#freed);
+        buffer.mapAsync(MAP_WRITE).then(() => { if (this.#all.has(buffer)) this.#free.push(buffer); }, () => this.#drop(buffer));
         clearTimeout(this.#idle);
         this.#idle = setTimeout(() => this.close(), REST);
     }

@@ -12,7 +12,7 @@ import { SourceReader } from "../src/ranges.js";
 import { STATUS } from "../src/status.js";
 import { BlobSource } from "../src/source/blob.js";
 import { openSource, VerifiedSource, type ByteSource, type StoredSource, type UrlOptions } from "../src/source/index.js";
-import { PIECE, pieceReader, storeKey, writePiece } from "../src/source/store.js";
+import { PIECE, readPiece, storeKey, writePiece } from "../src/source/store.js";
 import { openUrl, type Keeper } from "../src/source/url.js";
 import { Disk, nowhere } from "./storage.js";
 import { noise, serveFile, type Faults, type FileServer } from "./server.js";
@@ -509,7 +509,7 @@ describe("store", () => {
             written++;
             return { bytes, failure: null };
         };
-        const source = await openAt(server, { storage: disk.host(), keeper: { ...pieceReader(), write } });
+        const source = await openAt(server, { storage: disk.host(), keeper: { write, read: readPiece } });
         await readAsEngine(source, big);
         await same(source, big);
         assert.equal(await source.fill(), true);
@@ -526,7 +526,7 @@ describe("store", () => {
             await writePiece(folder, name, data);
             return { bytes: data, failure: null };
         };
-        const source = await openAt(server, { storage: disk.host(), keeper: { ...pieceReader(), write } });
+        const source = await openAt(server, { storage: disk.host(), keeper: { write, read: readPiece } });
         for (const i of [0, 1, 2]) {
             const room = new Uint8Array(PIECE), bytes = await source.read(i * PIECE, PIECE, undefined, room);
             assert.ok(bytes !== room && room.length === 0, `piece ${i} was copied`);
@@ -543,16 +543,15 @@ describe("store", () => {
         const disk = new Disk(), big = noise(12 * PIECE + 77), server = await start({}, big);
         disk.handles = "shared";
         let written = 0, read = 0;
-        const reader = pieceReader(), keeper: Keeper = {
+        const keeper: Keeper = {
             write: async (folder, name, data) => {
                 await writePiece(folder, name, data);
                 written++;
                 return { bytes: data, failure: null };
             },
-            open: reader.open,
             read: (...what) => {
                 read++;
-                return reader.read(...what);
+                return readPiece(...what);
             },
         };
         const source = await openAt(server, { storage: disk.host(), keeper });
@@ -574,7 +573,7 @@ describe("store", () => {
                 if (ends) await writePiece(folder, name, bytes);
                 return { bytes, failure: ends ? null : new DOMException("full", "QuotaExceededError") };
             };
-            const source = await openAt(server, { storage: disk.host(), keeper: { ...pieceReader(), write }, onWarning: (line) => lines.push(line) });
+            const source = await openAt(server, { storage: disk.host(), keeper: { write, read: readPiece }, onWarning: (line) => lines.push(line) });
             const read = readAsEngine(source);
             if (!ends) await read;
             else await read.catch(fails("IO", /worker that keeps|has ended/)); // who read just then

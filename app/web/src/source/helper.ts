@@ -12,7 +12,7 @@ import { release } from "../release.js";
 import type { RequestOptions, RetryOptions } from "./http.js";
 import { openSource, type ByteSource, type CacheMode, type FillableSource, type PlainSource, type Progress, type UrlOptions } from "./index.js";
 import { orAborted, within } from "./source.js";
-import { pieceReader, writePiece } from "./store.js";
+import { readPiece, writePiece } from "./store.js";
 import type { Keeper } from "./url.js";
 
 /** The worker's name, by which the script knows what it is. */
@@ -41,24 +41,18 @@ interface KeeperCalls {
     hello: Call<null, null>;
     /** Gives the bytes back; tells of what hindered it before. */
     write: Call<{ folder: FileSystemDirectoryHandle; name: string; data: Uint8Array }, Uint8Array, { name: string; message: string }>;
-    open: Call<{ folder: FileSystemDirectoryHandle; name: string }, null>;
     read: Call<{ folder: FileSystemDirectoryHandle; name: string; offset: number; size: number; room: Uint8Array | undefined }, Uint8Array | null>;
 }
 
 /** Answers the keeper's calls, in its worker. */
 export function serveKeeper(port: Port): void {
-    const reader = pieceReader();
     serve<KeeperCalls>(port, {
         hello: () => Promise.resolve(null),
         write: async ({ folder, name, data }, { emit }) => {
             await writePiece(folder, name, data).catch((thrown: Error) => emit({ name: thrown.name, message: thrown.message }));
             return data;
         },
-        open: ({ folder, name }) => {
-            reader.open(folder, name);
-            return Promise.resolve(null);
-        },
-        read: ({ folder, name, offset, size, room }) => reader.read(folder, name, offset, size, room).catch(() => null),
+        read: ({ folder, name, offset, size, room }) => readPiece(folder, name, offset, size, room).catch(() => null),
     });
 }
 
@@ -68,7 +62,7 @@ function openKeeper(): Keeper {
         let starting: Promise<Caller<KeeperCalls> | null> | null = null;
         return () => starting ??= launch<KeeperCalls>(KEEPER).catch(() => null);
     };
-    const writer = lazily(), reader = lazily(), opened = new Set<string>(); // and not read since
+    const writer = lazily(), reader = lazily();
     return {
         write: async (folder, name, data) => {
             let failure: DOMException | null = null;
@@ -82,12 +76,7 @@ function openKeeper(): Keeper {
             });
             return { bytes, failure };
         },
-        open: (folder, name) => {
-            if (!opened.has(name)) void reader().then((caller) => caller?.call("open", { folder, name })).catch(() => undefined);
-            opened.add(name);
-        },
         read: async (folder, name, offset, size, room) => {
-            opened.delete(name);
             const caller = await reader();
             return await caller?.call("read", { folder, name, offset, size, room }, { transfer: room ? [room.buffer] : [] }) ?? null;
         },

@@ -118,40 +118,17 @@ export type WritePiece = (folder: FileSystemDirectoryHandle, name: string, data:
 /** Bytes [offset, offset + size) of that file, in `room` if that can be; null if they are not there. */
 export type ReadPiece = (folder: FileSystemDirectoryHandle, name: string, offset: number, size: number, room?: Uint8Array) => Promise<Uint8Array | null>;
 
-/** Reads pieces by handles, each open for one read, or from before: opening one takes longer than reading it. Nothing is read where the thread has none. */
-export function pieceReader(): { open(folder: FileSystemDirectoryHandle, name: string): void; read: ReadPiece } {
-    const ready = new Map<string, Promise<SyncHandle | null>>(); // oldest first
-    let idle: ReturnType<typeof setTimeout> | undefined;
-    const open = async (folder: FileSystemDirectoryHandle, name: string): Promise<SyncHandle | null> =>
-        await openNow(await folder.getFileHandle(name) as FileSystemFileHandle & SyncHandles);
-    const shut = (most: number): void => {
-        for (const [name, opening] of ready) {
-            if (ready.size <= most) break;
-            ready.delete(name);
-            void opening.then((file) => file?.close());
-        }
-    };
-    return {
-        open: (folder, name) => {
-            if (!ready.has(name)) ready.set(name, open(folder, name).catch(() => null));
-            shut(OPEN_MOST);
-            clearTimeout(idle);
-            idle = setTimeout(() => shut(0), REST);
-        },
-        read: async (folder, name, offset, size, room) => {
-            const before = ready.get(name);
-            ready.delete(name);
-            const file = await before ?? await open(folder, name);
-            if (!file) return null;
-            try {
-                const bytes = room ?? new Uint8Array(size);
-                return file.read(bytes, { at: offset }) === size ? bytes : null;
-            } finally {
-                file.close();
-            }
-        },
-    };
-}
+/** By a handle that is open for that long, where the thread has such ones. */
+export const readPiece: ReadPiece = async (folder, name, offset, size, room) => {
+    const file = await openNow(await folder.getFileHandle(name) as FileSystemFileHandle & SyncHandles);
+    if (!file) return null;
+    try {
+        const bytes = room ?? new Uint8Array(size);
+        return file.read(bytes, { at: offset }) === size ? bytes : null;
+    } finally {
+        file.close();
+    }
+};
 
 /* Read-only handles leave the file to other tabs too; a browser that knows no modes gives one that does not, so none is held for long. */
 async function openNow(handle: SyncHandles): Promise<SyncHandle | null> {
@@ -257,11 +234,6 @@ export class Store {
         }
         await Promise.all(looks);
         this.note.complete = this.#there.size === this.count;
-    }
-
-    /** Has piece i opened elsewhere. */
-    expect(i: number, open: (folder: FileSystemDirectoryHandle, name: string) => void): void {
-        if (this.#folder) open(this.#folder, pieceName(i));
     }
 
     /** Opens piece i for reading soon. False where that cannot be: in a page, or while another tab has it alone (a browser without modes). */

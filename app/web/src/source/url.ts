@@ -2,7 +2,7 @@
  * url.ts - a model at a web address: read by ranges, kept on the way, resumed later.
  *
  * Owns the pieces in memory, the reading ahead, and the filling of the store. Memory is bounded:
- * at most MOST pieces, in flight or held, whatever the file's size; fetching, writing and the reader's work go on side by
+ * at most #most pieces, in flight or held, whatever the file's size; fetching, writing and the reader's work go on side by
  * side within that. Where another thread keeps the pieces, fetching begins at once and goes to the file's end, whatever the reader
  * does: what it is not there for yet goes through the store. A reader is served from memory, else from the store, else from the
  * network; far, small reads (one row of a table) go to the network as they are. A server without ranges is read once from its start into the store. What does
@@ -16,7 +16,7 @@ import { BlobSource } from "./blob.js";
 import { browserStorage, noRoomFor, PIECE, removeModel, Store, withLock, type ReadPiece, type StorageHost, type WritePiece } from "./store.js";
 
 /** Pieces in memory at most, on their way, in use or being written: 24 MiB. A read touches two of them; a write takes as long as two or three of
- *  them take to come. Where those that come do not wait for their reader, fewer do. */
+ *  them take to come. Where those that come do not wait for their reader, fewer do: 16 MiB. */
 const MOST = 6;
 const MOST_KEPT = 4;
 /** Pieces asked for ahead of a reader that goes forward. */
@@ -55,8 +55,6 @@ export interface UrlOptions extends HttpOptions {
 export interface Keeper {
     /** Takes a piece's bytes away, writes them, and gives them back with what hindered it. */
     write(...piece: Parameters<WritePiece>): Promise<{ bytes: Uint8Array; failure: DOMException | null }>;
-    /** Opens one that is going to be read. */
-    open(folder: FileSystemDirectoryHandle, name: string): void;
     /** As Store.read, with `room` taken away. */
     read: ReadPiece;
 }
@@ -166,7 +164,7 @@ class UrlSource implements StoredSource {
     readonly old: boolean;
     readonly #ending = new AbortController();
     readonly #pieces = new Map<number, Piece>(); // in memory, oldest first
-    #spare: Uint8Array<ArrayBuffer>[] = []; // memory of pieces left behind, for others: what was used before costs no page of new memory. With those that have theirs at most `most`
+    #spare: Uint8Array<ArrayBuffer>[] = []; // memory of pieces left behind, for others: what was used before costs no page of new memory. With those that have theirs at most #most
     #room: (() => void)[] = []; // those who wait for memory
     #taken = 0; // pieces that have theirs
     readonly #most: number;
@@ -346,9 +344,8 @@ class UrlSource implements StoredSource {
 
     /* Beyond piece i, where a reader is who goes forward. */
     #lookAhead(i: number): void {
-        const { keeper } = this.#options;
         for (let k = i + 1; k <= i + Math.min(AHEAD, this.#run) && k * PIECE < this.size; k++)
-            if (this.store?.has(k)) void (keeper && this.#file ? this.store.expect(k, keeper.open) : this.store.open(k));
+            if (this.store?.has(k)) void (this.#file && this.#options.keeper ? 0 : this.store.open(k));
             else if (this.#file?.ranges && !this.#pieces.has(k)) this.#ask(k).arrived.catch(() => undefined); // who comes to it meets the error
     }
 
