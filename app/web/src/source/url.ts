@@ -2,7 +2,7 @@
  * url.ts - a model at a web address: read by ranges, kept on the way, resumed later.
  *
  * Owns the pieces in memory, the reading ahead, and the filling of the store. Memory is bounded:
- * at most MOST pieces, in flight or held, whatever the file's size; fetching, writing and the reader's work go on side by
+ * at most #most pieces, in flight or held, whatever the file's size; fetching, writing and the reader's work go on side by
  * side within that. Where another thread keeps the pieces, fetching begins at once and goes to the file's end, whatever the reader
  * does: what it is not there for yet goes through the store. A reader is served from memory, else from the store, else from the
  * network; far, small reads (one row of a table) go to the network as they are. A server without ranges is read once from its start into the store. What does
@@ -15,8 +15,10 @@ import { checkRange, orAborted, showBytes, sleep, type ByteSource, type Progress
 import { BlobSource } from "./blob.js";
 import { browserStorage, noRoomFor, PIECE, removeModel, Store, withLock, type ReadPiece, type StorageHost, type WritePiece } from "./store.js";
 
-/** Pieces in memory at most, on their way, in use or being written: 24 MiB. A read touches two of them; a write takes as long as two or three of them take to come. */
+/** Pieces in memory at most, on their way, in use or being written: 24 MiB. A read touches two of them; a write takes as long as two or three of
+ *  them take to come. Where those that come do not wait for their reader, fewer do: 16 MiB. */
 const MOST = 6;
+const MOST_KEPT = 4;
 /** Pieces asked for ahead of a reader that goes forward. */
 const AHEAD = 6;
 /** Pieces that `fill` fetches side by side. */
@@ -162,9 +164,10 @@ class UrlSource implements StoredSource {
     readonly old: boolean;
     readonly #ending = new AbortController();
     readonly #pieces = new Map<number, Piece>(); // in memory, oldest first
-    #spare: Uint8Array<ArrayBuffer>[] = []; // memory of pieces left behind, for others: what was used before costs no page of new memory. With those that have theirs at most MOST
+    #spare: Uint8Array<ArrayBuffer>[] = []; // memory of pieces left behind, for others: what was used before costs no page of new memory. With those that have theirs at most #most
     #room: (() => void)[] = []; // those who wait for memory
     #taken = 0; // pieces that have theirs
+    readonly #most: number;
     #first = 0; // pieces of the last read
     #last = -1;
     #run = 0; // how many pieces the reader has gone forward
@@ -190,6 +193,7 @@ class UrlSource implements StoredSource {
         this.size = file?.size ?? store?.note.size ?? 0;
         this.name = file?.name ?? store?.note.name ?? "";
         this.#options = options;
+        this.#most = options.keeper ? MOST_KEPT : MOST;
         this.old = old;
         this.#arrived = store?.stored ?? 0;
         void this.#goAhead();
@@ -389,7 +393,7 @@ class UrlSource implements StoredSource {
     /* Memory for piece i, when there is some: of what was left behind, else of what lies farthest ahead and comes after it or is kept. */
     async #take(i: number): Promise<void> {
         const ahead = (): number[] => [...this.#pieces.keys()].sort((a, b) => b - a).filter((k) => k > i || this.store?.has(k));
-        while (this.#taken >= MOST && !this.#evict() && !(this.#options.keeper && ahead().some((k) => this.#drop(k)))) {
+        while (this.#taken >= this.#most && !this.#evict() && !(this.#options.keeper && ahead().some((k) => this.#drop(k)))) {
             await new Promise<void>((resolve) => { this.#room.push(resolve); });
             this.#check();
         }
@@ -414,7 +418,7 @@ class UrlSource implements StoredSource {
         if (!piece?.bytes || piece.users) return false;
         this.#pieces.delete(k);
         this.#taken--;
-        if (piece.bytes.length === PIECE && this.#spare.length + this.#taken < MOST) this.#spare.push(piece.bytes);
+        if (piece.bytes.length === PIECE && this.#spare.length + this.#taken < this.#most) this.#spare.push(piece.bytes);
         else release(piece.bytes);
         return true;
     }
