@@ -75,6 +75,40 @@ static void check_batches(test *t) {
     CHECK(t, !tile_matvec_choose(&least, &gate, &c) && !tile_matvec_choose(&soft, &gate, &c));
 }
 
+/* Two rows a lane where there are rows and chunks for all lanes so; blocks that are handed on are
+ * whole. */
+static void check_two(test *t) {
+    static const matvec_shape two[] = {
+        {1,
+         {TYPE_Q4_K},
+         {15360},
+         .k = 3840,
+         .n_x = 1,
+         .per = 2,
+         .has_prologue = true,
+         .rounded_out = true},
+        {1, {TYPE_Q6_K}, {3840}, .k = 15360, .n_x = 1, .rounded_in = true},
+        {3,
+         {TYPE_Q4_K, TYPE_Q4_K, TYPE_Q6_K},
+         {4096, 2048, 2048},
+         .k = 3840,
+         .n_x = 1,
+         .has_prologue = true},
+    };
+    for (size_t i = 0; i < sizeof two / sizeof *two; i++) {
+        matvec_shape shape = two[i];
+        matvec_choice c;
+        CHECK(t, tile_matvec_choose(&big, &shape, &c) && c.rows == 2 && c.lanes == 16);
+        CHECK(t, !shape.rounded_out || tile_of(&c) % 32 == 0);
+        shape.rows[0] = 1536, shape.rows[1] = shape.rows[2] = 256; /* too few */
+        CHECK(t, tile_matvec_choose(&big, &shape, &c) && c.rows == 1);
+        shape = two[i], shape.k = 1280; /* no 16 chunks for each lane of a turn */
+        CHECK(t, tile_matvec_choose(&big, &shape, &c) && c.rows == 1);
+        shape = two[i], shape.exact = true, shape.rounded_in = shape.rounded_out = false;
+        CHECK(t, tile_matvec_choose(&big, &shape, &c) && c.rows == 1);
+    }
+}
+
 static void check_asked(test *t) {
     lower_form form = {.wg = 512, .lanes = 16, .groups = 7};
     matvec_shape shape = one;
@@ -122,6 +156,7 @@ void test_matvec(test *t) {
     matvec_choice c;
     if (test_case(t, "matvec/integer-dot-products-where-the-device-has-them")) check_integers(t);
     if (test_case(t, "matvec/batches-of-vectors-have-a-form-of-their-own")) check_batches(t);
+    if (test_case(t, "matvec/two-rows-at-once-where-there-are-enough")) check_two(t);
     /* a lane does whole rows there: tile/linear.c */
     if (test_case(t, "matvec/no-barriers-on-software-devices"))
         CHECK(t, !tile_matvec_choose(&soft, &one, &c));

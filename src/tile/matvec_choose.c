@@ -130,6 +130,16 @@ static uint32_t idle_of(uint32_t n, uint32_t lanes) {
     return matvec_over(n, lanes) * lanes - n;
 }
 
+/* Enough rows of n chunks, and few lanes idle, if LANES_MANY take two rows at once? They share
+ * what is read of the vector, and a workgroup that makes one does more with it. */
+static bool takes_two(const matvec_shape *shape, const matvec_choice *c, uint64_t rows, uint32_t n,
+                      uint64_t wanted) {
+    if (c->n_x > 1 || c->span < LANES_MANY || idle_of(n, LANES_MANY) > n / 6) return false;
+    if (c->x == MATVEC_QUANTISED) return shape->per < 2 && rows * WARP > wanted / 4 * 3;
+    if (c->x != MATVEC_INT8 || !shape->has_prologue) return false;
+    return shape->per > 1 ? rows * LANES_MANY > 2 * wanted : rows * WARP > wanted;
+}
+
 static bool choose(const device_caps *caps, const matvec_shape *shape, matvec_choice *out) {
     const uint32_t units = caps->compute_units ? caps->compute_units : UNITS_UNKNOWN,
                    per = shape->per ? shape->per : 1;
@@ -183,18 +193,22 @@ static bool choose(const device_caps *caps, const matvec_shape *shape, matvec_ch
         words <= (c->x == MATVEC_SHARED ? THIN_FLOATS : THIN) && !(tables && c->copies);
     const bool is_long = shape->k > (shape->has_prologue ? WORKED_LONG_K : LONG_K) && c->n_x == 1 &&
                          per == 1 && !many && !shape->rounded_in;
-    c->rows = !many ? 1 : wordy || thin ? 2 : 4;
+    const bool twice =
+        !many && !(wordy && per > 1) && !factors && !tables && takes_two(shape, c, rows, n, wanted);
+    if (twice) c->lanes = LANES_MANY;
+    c->rows = twice ? 2 : !many ? 1 : wordy || thin ? 2 : 4;
     const uint32_t all = matvec_over(n, c->lanes),
                    room = words ? RAW_MAX / (words * c->rows) : MATVEC_DEPTH_MAX;
     const bool has_long = shape->has_prologue && shape->k > WORKED_LONG_K;
     const uint32_t invocations = caps->workgroup_invocations ? caps->workgroup_invocations : 256;
-    c->wg = least(is_long || small || (many && wordy) || factors ? LONG_WG
-                  : shape->rounded_in && shape->n_x == 1         ? SMALL_WG
-                                                                 : WG,
+    c->wg = least(twice ? (c->x == MATVEC_QUANTISED ? SMALL_WG : WG)
+                  : is_long || small || (many && wordy) || factors ? LONG_WG
+                  : shape->rounded_in && shape->n_x == 1           ? SMALL_WG
+                                                                   : WG,
                   invocations);
     /* Where the vectors are read beside the weights, or a lane has made much of one, more lanes
      * hide more than more loads of each. */
-    const bool shallow = (many && !thin) || per > 1 || c->x == MATVEC_QUANTISED ||
+    const bool shallow = twice || (many && !thin) || per > 1 || c->x == MATVEC_QUANTISED ||
                          (shape->has_prologue && shape->k / 4 > (small ? 1u : 2u) * c->wg);
     c->depth = matvec_over(
         all, matvec_over(all, shallow ? 1 : least(least(all, room ? room : 1), MATVEC_DEPTH_MAX)));
