@@ -754,6 +754,45 @@ static void check_refusals(test *t) {
     place_close(&p);
 }
 
+/* Where a GPU may be fast, its pool has F32 of a file as halves, each as it is rounded to F16. */
+static void check_halves(test *t, const char *name, format_lora_form form) {
+    beryl_engine *engines[2] = {NULL};
+    beryl_adapter *adapters[2] = {NULL};
+    for (int i = 0; i < 2 && !test_failed(t); i++) {
+        const beryl_engine_options options = {
+            .precision = i ? BERYL_PRECISION_FAST : BERYL_PRECISION_EXACT, .context = 128};
+        engines[i] = model_engine(t, "e2b-f32.gguf", &model_devices[MODEL_DUMMY], &options);
+        const beryl_adapter_options o = {.size = sizeof o, .path = path_of(t, name, form)};
+        beryl_error error = {0};
+        if (engines[i] && beryl_adapter_open(engines[i], &o, &adapters[i], &error))
+            test_fail(t, __FILE__, __LINE__, "%s", error.message);
+    }
+    if (!test_failed(t)) {
+        const engine_lora *l = &engines[0]->lora;
+        const beryl_source wide = engine_lora_source(engines[0]),
+                           narrow = engine_lora_source(engines[1]);
+        CHECK(t, l->type == TYPE_F32 && engines[1]->lora.type == TYPE_F16);
+        for (size_t i = 0; i < l->places.count && !test_failed(t); i++) {
+            const store_tensor *x =
+                &engines[0]->store.tensors.data[l->mark.tensor + LORA_SHARE_MAX + i];
+            const size_t n = (size_t)x->file_bytes / sizeof(float);
+            float *values = malloc(n * sizeof *values);
+            uint16_t *halves = malloc(n * sizeof *halves);
+            if (!values || !halves) abort();
+            CHECK_INT(t, wide.read(wide.user, x->file_offset, values, n * 4), BERYL_OK);
+            CHECK_INT(t, narrow.read(narrow.user, x->file_offset / 2, halves, n * 2), BERYL_OK);
+            for (size_t k = 0; k < n && !test_failed(t); k++)
+                CHECK_INT(t, halves[k], base_f32_to_f16(values[k]));
+            free(values);
+            free(halves);
+        }
+    }
+    for (int i = 0; i < 2; i++) {
+        beryl_adapter_close(adapters[i]);
+        beryl_engine_close(engines[i]);
+    }
+}
+
 /* Allocations that fail while an adapter is opened and given leave the engine as it was. */
 static void check_engine_memory(test *t) {
     rig_failing failing = {UINT64_MAX};
@@ -836,6 +875,8 @@ void test_lora(test *t) {
     if (test_case(t, "lora/allocations-fail-peft")) check_memory(t, "e2b-f32.head", LORA_FORM_PEFT);
     if (test_case(t, "lora/allocations-fail-gguf")) check_memory(t, "e2b-f32.part", LORA_FORM_GGUF);
     if (test_case(t, "lora/another-model")) check_refusals(t);
+    if (test_case(t, "lora/halves-of-a-folder")) check_halves(t, "e2b-f32.part", LORA_FORM_PEFT);
+    if (test_case(t, "lora/halves-of-a-file")) check_halves(t, "e2b-f32.part", LORA_FORM_GGUF);
     if (test_case(t, "lora/allocations-fail-in-an-engine")) check_engine_memory(t);
     test_models(t);
     static const int on[] = {MODEL_REFERENCE, MODEL_WEBGPU, MODEL_HOST};
