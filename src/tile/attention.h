@@ -255,7 +255,7 @@ uint32_t attention_far_splits(const device_caps *caps, const attention_task *a);
 beryl_status attention_far(lowering *l, const graph_node *node, const attention_task *a,
                            beryl_error *error);
 
-/* The same with matrix units, F16 caches; only pays where keys are many. n_split above 1. */
+/* The same with matrix units, F16 or Q8_0 caches; pays where keys are many. n_split above 1. */
 bool attention_units_fit(const device_caps *caps, const attention_task *a);
 uint32_t attention_units_splits(const device_caps *caps, const attention_task *a);
 beryl_status attention_units(lowering *l, const graph_node *node, const attention_task *a,
