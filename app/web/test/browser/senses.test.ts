@@ -17,6 +17,8 @@ const MANY = process.env["BERYL_TEST_ALL"] ? 60 : 4;
 interface Case { kind: string; media: "image" | "audio"; file: string; question: string; answer: string }
 interface Made { cases: Case[]; least: Record<string, number> }
 
+const dataOf = ({ media, file }: Case): string => `data:${media === "image" ? "image/png" : "audio/wav"};base64,${readFileSync(file).toString("base64")}`;
+
 /* In the page: the answers, greedy, each in a conversation of its own. */
 async function answers(cases: { media: string; data: string; question: string }[]): Promise<string[]> {
     const { Beryl } = await import(/* @vite-ignore */ `${location.origin}/dist/index.js`) as typeof import("../../src/index.js");
@@ -29,6 +31,28 @@ async function answers(cases: { media: string; data: string; question: string }[
     }
     await model.close();
     return said;
+}
+
+/* In the page: how far soft tokens of a picture and of a clip, in each form that a page has them in, are from those of their files. */
+async function forms([picture, clip]: string[]): Promise<Record<string, number>> {
+    const { Beryl } = await import(/* @vite-ignore */ `${location.origin}/dist/index.js`) as typeof import("../../src/index.js");
+    const model = await Beryl.load("builtin"), blobs = await Promise.all([picture, clip].map(async (data) => await (await fetch(data ?? "")).blob())), apart: Record<string, number> = {};
+    const [image = new Blob(), audio = new Blob()] = blobs, bitmap = await createImageBitmap(image);
+    const context = new OffscreenCanvas(bitmap.width, bitmap.height).getContext("2d");
+    context?.drawImage(bitmap, 0, 0);
+    const buffer = await new OfflineAudioContext(1, 1, 22_050).decodeAudioData(await audio.arrayBuffer()), samples = buffer.getChannelData(0);
+    const seen = await model.embedMedia({ type: "image", image }), heard = await model.embedMedia({ type: "audio", audio });
+    const compare = (name: string, a: Float32Array, b: Float32Array): void => {
+        apart[name] = a.length === b.length ? Math.max(...a.map((x, i) => Math.abs(x - (b[i] ?? NaN)))) / Math.max(...b.map(Math.abs)) : Infinity;
+    };
+    compare("File", await model.embedMedia({ type: "image", image: new File([image], "picture.png") }), seen);
+    compare("address", await model.embedMedia({ type: "image", image: picture ?? "" }), seen);
+    compare("ImageData", await model.embedMedia({ type: "image", image: context?.getImageData(0, 0, bitmap.width, bitmap.height) ?? "" }), seen);
+    compare("ImageBitmap", await model.embedMedia({ type: "image", image: bitmap }), seen);
+    compare("AudioBuffer", await model.embedMedia({ type: "audio", audio: buffer }), heard);
+    compare("Float32Array", await model.embedMedia({ type: "audio", audio: samples, sampleRate: 22_050 }), heard);
+    await model.close();
+    return apart;
 }
 
 describe("senses in Chromium", { skip: executable ? false : "no Chromium is installed", timeout: 4 * LONG }, () => {
@@ -49,6 +73,17 @@ describe("senses in Chromium", { skip: executable ? false : "no Chromium is inst
         rmSync(folder, { recursive: true });
     });
 
+    test("senses/forms", { timeout: LONG }, async (t) => {
+        const [picture, clip] = ["image", "audio"].map((media) => made.cases.find((c) => c.media === media));
+        if (!picture || !clip) {
+            t.skip("no espeak-ng");
+            return;
+        }
+        const apart = await page.evaluate(forms, [dataOf(picture), dataOf(clip)]);
+        for (const [form, difference] of Object.entries(apart))
+            assert.ok(difference <= 1e-4, `${form}: ${difference}`); // the same pixels, the same samples
+    });
+
     for (const kind of ["pictures", "words", "all-words", "questions"])
         test(`senses/${kind}`, { timeout: LONG }, async (t) => {
             const cases = made.cases.filter((c) => c.kind === kind), least = made.least[kind];
@@ -56,9 +91,7 @@ describe("senses in Chromium", { skip: executable ? false : "no Chromium is inst
                 t.skip("no espeak-ng");
                 return;
             }
-            const said = await page.evaluate(answers, cases.map(({ media, file, question }) => ({
-                media, question, data: `data:${media === "image" ? "image/png" : "audio/wav"};base64,${readFileSync(file).toString("base64")}`,
-            })));
+            const said = await page.evaluate(answers, cases.map((c) => ({ media: c.media, question: c.question, data: dataOf(c) })));
             const wrong = cases.flatMap((c, i) => said[i] === c.answer ? [] : [`${c.question} ${said[i]}, not ${c.answer}`]);
             for (const answer of wrong)
                 t.diagnostic(answer);
