@@ -564,6 +564,23 @@ describe("store", () => {
         assert.equal(asked.reduce((sum, [, from, to]) => sum + Number(to) + 1 - Number(from), 0), big.length);
     });
 
+    test("a disk that fills up while the file runs ahead of its reader holds nobody up", async () => {
+        const big = noise(8 * PIECE + 77);
+        for (const room of [1, 2, 4]) {
+            const disk = new Disk(), server = await start({}, big), lines: string[] = [];
+            disk.handles = "shared";
+            const write: Keeper["write"] = async (folder, name, data) => {
+                const full = Number(name) >= room;
+                if (!full) await writePiece(folder, name, data);
+                return { bytes: data, failure: full ? new DOMException("full", "QuotaExceededError") : null };
+            };
+            const source = await openAt(server, { storage: disk.host(), keeper: { write, read: readPiece }, onWarning: (line) => lines.push(line) });
+            await source.read(0, 100);
+            await until(() => lines.length);
+            await readAsEngine(source, big);
+        }
+    });
+
     test("a writer whose disk is full, or that ends, only ends the keeping", async () => {
         for (const ends of [false, true]) {
             const disk = new Disk(), lines: string[] = [], server = await start();

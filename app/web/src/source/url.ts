@@ -193,7 +193,7 @@ class UrlSource implements StoredSource {
         this.size = file?.size ?? store?.note.size ?? 0;
         this.name = file?.name ?? store?.note.name ?? "";
         this.#options = options;
-        this.#most = options.keeper ? MOST_KEPT : MOST;
+        this.#most = store && options.keeper ? MOST_KEPT : MOST;
         this.old = old;
         this.#arrived = store?.stored ?? 0;
         void this.#goAhead();
@@ -323,7 +323,9 @@ class UrlSource implements StoredSource {
         if (file && !held && !onward && size <= SMALL) {
             return await file.readInto(new Uint8Array(size), i * PIECE + offset, this.#ending.signal);
         }
-        const piece = this.#ask(i), part = this.#use(piece, (bytes) => {
+        const piece = this.#ask(i);
+        if (!held) this.#wake(); // those before it may have to make room
+        const part = this.#use(piece, (bytes) => {
             if (!room) return bytes.slice(offset, offset + size);
             if (size < bytes.length || piece.users > 1) {
                 room.set(bytes.subarray(offset, offset + size));
@@ -390,9 +392,13 @@ class UrlSource implements StoredSource {
         return piece;
     }
 
-    /* Memory for piece i, when there is some: of what was left behind, else of what lies farthest ahead and comes after it or is kept. */
+    /* Memory for piece i, when there is some: of what was left behind, else of what lies farthest ahead and comes after it or is kept, or is
+     * in the way of the reader's own. */
     async #take(i: number): Promise<void> {
-        const ahead = (): number[] => [...this.#pieces.keys()].sort((a, b) => b - a).filter((k) => k > i || this.store?.has(k));
+        const ahead = (): number[] => {
+            const own = this.#pieces.get(this.#first), starved = own && !own.begun;
+            return [...this.#pieces.keys()].sort((a, b) => b - a).filter((k) => k > i || this.store?.has(k) || (starved && k > this.#last));
+        };
         while (this.#taken >= this.#most && !this.#evict() && !(this.#options.keeper && ahead().some((k) => this.#drop(k)))) {
             await new Promise<void>((resolve) => { this.#room.push(resolve); });
             this.#check();
