@@ -66,7 +66,8 @@ static bool is_sum(const pass_edit *e, ir_id id, uint32_t c, ir_id *a, uint32_t 
 }
 
 /* id = a + rest, where a is a multiple of a power of two that divides c, and rest is smaller
- * than that: nothing is carried. Of a larger constant the multiple goes to a: neighbours share it. */
+ * than that: nothing is carried. The multiple in a larger constant goes to a, which neighbours
+ * share. */
 static bool is_apart(pass_edit *e, ir_id id, uint32_t c, ir_id *a, ir_id *rest) {
     const ir_instruction *i = &e->code[id];
     uint32_t more;
