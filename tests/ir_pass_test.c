@@ -795,6 +795,47 @@ static void run_algebra(test *t, ir_type type, uint32_t width) {
     free(words);
 }
 
+/* (4 i + from .. from + 3) / c and its rest, of neighbours in a place of four: one division. */
+static void neighbours(test *t, uint32_t from, uint32_t c) {
+    enum { TURNS = 60 };
+    static const ir_pass order[] = {IR_PASS_FOLD, IR_PASS_CSE, IR_PASS_STRENGTH,
+                                    IR_PASS_FOLD, IR_PASS_CSE, IR_PASS_DCE};
+    static uint32_t got[TURNS * 8];
+    lab l;
+    beryl_error error = {0};
+    uint32_t n_division = 0;
+    seeded_open(&l, from);
+    ir_builder *b = ir_begin(&l.arena, "neighbours", 1, 1, 1);
+    const ir_memory y = ir_buffer(b, IR_U32, IR_READ_WRITE, "y");
+    const ir_id i = ir_loop(b, ir_u32(b, 0), ir_u32(b, TURNS), ir_u32(b, 1)),
+                at = ir_mul(b, i, ir_u32(b, 4));
+    for (uint32_t k = 0; k < 4; k++) {
+        const ir_id x = ir_add(b, at, ir_u32(b, from + k)),
+                    to = ir_add(b, ir_mul(b, i, ir_u32(b, 8)), ir_u32(b, 2 * k));
+        ir_store(b, y, to, ir_div(b, x, ir_u32(b, c)));
+        ir_store(b, y, ir_add(b, to, ir_u32(b, 1)), ir_mod(b, x, ir_u32(b, c)));
+    }
+    ir_end(b);
+    const ir_kernel *plain = NULL, *k = NULL;
+    const ir_schedule schedule = {.vector = 4};
+    beryl_status status = ir_finish(b, &plain, &error);
+    if (!status)
+        status = ir_passes_run(&l.arena, plain, &schedule, order, sizeof order / sizeof *order,
+                               true, &k, &error);
+    ir_run run = {.groups = {1, 1, 1}};
+    run.buffers[0].data = got, run.buffers[0].size = sizeof got;
+    if (!status) status = ir_interpret(&l.heap, k, &run, &error);
+    if (status) test_fail(t, __FILE__, __LINE__, "%s", error.message);
+    for (uint32_t n = 0; !status && n < TURNS * 4; n++) {
+        CHECK_INT(t, got[2 * n], (n + from) / c);
+        CHECK_INT(t, got[2 * n + 1], (n + from) % c);
+    }
+    for (uint32_t n = 0; !status && n < k->n_code; n++)
+        n_division += k->code[n].op == IR_DIV || k->code[n].op == IR_MOD || k->code[n].op == IR_SHR;
+    if (!status) CHECK_INT(t, n_division, 1);
+    lab_close(t, &l);
+}
+
 /* ---- on devices ------------------------------------------------------------------------------ */
 
 /* The scheduled kernel as the device runs it, where the device can. */
@@ -1179,6 +1220,11 @@ void test_ir_pass(test *t) {
         if (test_case(t, "ir-pass/any-order/%s", kernels[k].name)) run_kernel(t, 1, k, rounds);
     static const ir_type types[] = {IR_F32, IR_F16, IR_BF16, IR_F64, IR_I8,  IR_I16,
                                     IR_I32, IR_I64, IR_U8,   IR_U16, IR_U32, IR_U64};
+    if (test_case(t, "ir-pass/neighbours-share-divisions")) {
+        neighbours(t, 36, 28);
+        neighbours(t, 24, 196);
+        neighbours(t, 224, 12);
+    }
     for (uint32_t i = 0; i < 12; i++)
         if (test_case(t, "ir-pass/algebra/%s", ir_type_name(types[i]))) {
             run_algebra(t, types[i], 1);

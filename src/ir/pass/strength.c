@@ -66,9 +66,23 @@ static bool is_sum(const pass_edit *e, ir_id id, uint32_t c, ir_id *a, uint32_t 
 }
 
 /* id = a + rest, where a is a multiple of a power of two that divides c, and rest is smaller
- * than that: nothing is carried. */
-static bool is_apart(const pass_edit *e, ir_id id, uint32_t c, ir_id *a, ir_id *rest) {
+ * than that: nothing is carried. The multiple in a larger constant goes to a, which neighbours
+ * share. */
+static bool is_apart(pass_edit *e, ir_id id, uint32_t c, ir_id *a, ir_id *rest) {
     const ir_instruction *i = &e->code[id];
+    uint32_t more;
+    if (i->op == IR_ADD && pass_const(e->code, i->in[1], &more)) {
+        const ir_id from = i->in[0];
+        uint32_t unit = 1;
+        while (unit <= 16 && c % (2 * unit) == 0 &&
+               pass_multiple(e, e->code, from) % (2 * unit) == 0)
+            unit *= 2;
+        if (more > unit && more % unit) {
+            *a = pass_binary(e, IR_ADD, from, pass_u32(e, more - more % unit));
+            *rest = pass_u32(e, more % unit);
+            return true;
+        }
+    }
     for (uint32_t side = 0; i->op == IR_ADD && side < 2; side++) {
         uint64_t least = largest(e, i->in[1 - side], DEPTH), unit = 1;
         while (unit <= least && unit < c) unit *= 2;
