@@ -7,6 +7,7 @@
 #include "graph/reference.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 enum { ROWS = 37, FEWER = 5 };
@@ -455,6 +456,118 @@ static void pads(test *t) {
     }
 }
 
+/* F32 by units for BF16, in limbs, straight from workgroup memory; on a device that has such also
+ * sums long enough to be shared, of one sign, and numbers whose limbs are none or few: near the
+ * largest, some above it, and near the smallest. */
+typedef struct limbs_shape {
+    const char *name;
+    problem p;
+    typed_fill fill;
+    float scale[3]; /* of a, b, the result */
+    double within, relative;
+    uint32_t dispatches; /* of limbs, products, their parts, what mends, a copy; 0: and others */
+} limbs_shape;
+
+static void build_scaled(typed_side *s, const void *user) {
+    const limbs_shape *w = user;
+    graph_value in[2];
+    for (uint32_t k = 0; k < 2; k++) {
+        const graph_dim d[2] = {{w->p.dims[k][0], 0}, {w->p.dims[k][1], 0}};
+        in[k] = typed_input(s, TYPE_F32, 2, d);
+        if (w->scale[k] != 1) in[k] = graph_scale(s->g, in[k], w->scale[k]);
+    }
+    graph_value y = graph_einsum(s->g, w->p.text, 2, in);
+    if (w->scale[2] != 1) y = graph_scale(s->g, y, w->scale[2]);
+    typed_output(s, graph_tensor_at(s->g, y)->base ? graph_copy(s->g, y) : y);
+}
+
+static void limbs(test *t) {
+    static const limbs_shape some[] = {
+        /* up to 300 terms below 1, in another order, in F32 */
+        {"interpreter-columns-by-columns",
+         {.text = "km,kn->mn", .dims = {{64, 505}, {64, 509}}},
+         TYPED_UNIT,
+         {1, 1, 1},
+         3e-5,
+         4e-6,
+         5},
+        {"chosen-rows-by-rows",
+         {.text = "mk,nk->mn", .dims = {{1536, 65}, {1541, 65}}},
+         TYPED_UNIT,
+         {1, 1, 1},
+         3e-5,
+         4e-6,
+         5},
+        /* the root of as many roundings of a whole sum */
+        {"chosen-long-sums",
+         {.text = "mk,kn->mn", .dims = {{600, 2048}, {2048, 599}}},
+         TYPED_NEAR_ONE,
+         {1, 1, 1},
+         0,
+         46 * 0x1p-24,
+         6},
+        /* some round to limbs that are infinite; */
+        {"chosen-largest",
+         {.text = "mk,kn->mn", .dims = {{1030, 64}, {64, 1025}}},
+         TYPED_UNIT,
+         {3.4e38f, 1e-30f, 1e-9f},
+         3e-5,
+         4e-6,
+         0},
+        /* some are themselves */
+        {"chosen-infinite",
+         {.text = "mk,kn->mn", .dims = {{1030, 64}, {64, 1025}}},
+         TYPED_NEAR_ONE,
+         {3.2e38f, -1, 1},
+         3e-5,
+         4e-6,
+         0},
+        /* what is below 2^-134 of each term is lost */
+        {"chosen-smallest",
+         {.text = "mk,kn->mn", .dims = {{1030, 64}, {64, 1025}}},
+         TYPED_UNIT,
+         {0x1p-112f, 1, 0x1p112f},
+         3e-5 + 64 * 0x1p-22,
+         4e-6,
+         0},
+    };
+    static const test_form forms[] = {
+        {.name = "interpreter", .device = "interpreter", .as_gpu = true},
+        {.name = "chosen", .device = ""},
+    };
+    for (size_t i = 0; i < sizeof some / sizeof *some; i++) {
+        const bool chosen = !strncmp(some[i].name, "chosen", 6);
+        if (chosen && !getenv("BERYL_TEST_DEVICE")) continue;
+        if (!test_case(t, "contract/limbs/%s", some[i].name)) continue;
+        base_heap heap;
+        device *d = NULL;
+        beryl_error error = {0};
+        base_heap_init(&heap, NULL);
+        const beryl_status status = test_form_open(&forms[chosen], &heap, &d, &error);
+        if (status != BERYL_OK) test_fail(t, __FILE__, __LINE__, "%s", error.message);
+        else {
+            if (!chosen) {
+                d->caps.multiplies_memory = true, d->caps.limbs_from = 1;
+                d->caps.workgroup_bytes = 1 << 18, d->caps.subgroup_size = 32;
+                d->caps.compute_units = 1;
+                d->caps.fragments = DEVICE_FRAGMENT_BIT(DEVICE_FRAGMENT_BF16_F32);
+            }
+            if (d->caps.limbs_from) d->caps.limbs_from = 64;
+            typed_run(t, &heap, d,
+                      &(typed_problem){.name = some[i].name,
+                                       .build = build_scaled,
+                                       .what = &some[i],
+                                       .rows = 1,
+                                       .fill = some[i].fill,
+                                       .seed = i,
+                                       .within = some[i].within,
+                                       .relative = some[i].relative,
+                                       .dispatches = d->caps.limbs_from ? some[i].dispatches : 0});
+        }
+        test_form_close(d);
+    }
+}
+
 /* Windows as large GPUs have them: channels are copied to lie last, for units that take pieces of
  * 16 bytes, and where there are none to sum, neighbours share what they read. `back`: as
  * the gradient of the weight has them, pictures in the place of channels. */
@@ -583,6 +696,7 @@ void test_contract(test *t) {
     if (test_case(t, "contract/refuses")) refuses(t, &heap);
     if (test_case(t, "contract/many-windows")) many_windows(t, &heap);
     pads(t);
+    limbs(t);
     turns(t);
     for (size_t i = 0; i < CONVS; i++) {
         if (!convs[i].in[0]) continue; /* judged on devices, by the same functions */

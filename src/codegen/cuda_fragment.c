@@ -321,8 +321,16 @@ static void multiply_memory(codegen *g, const ir_instruction *i) {
     base_text_fini(&text);
 }
 
+/* Lanes look at its elements. */
+static bool is_got(const codegen *g, uint32_t number) {
+    for (uint32_t i = 0; i < g->k->n_code; i++)
+        if (g->k->code[i].op == IR_FRAGMENT_GET && (g->k->code[i].imm & 0xffff) == number)
+            return true;
+    return false;
+}
+
 /* The compiler knows nothing of products under way: it must not move a look at sums that are
- * complete, of products of the same block, before the wait. */
+ * complete, of products of the same block, or of a loop before it, before the wait. */
 void codegen_cuda_wait(codegen *g, ir_id id) {
     const uint64_t busy = g->k->code[id].imm;
     uint64_t seen = 0;
@@ -331,10 +339,14 @@ void codegen_cuda_wait(codegen *g, ir_id id) {
     for (ir_id at = id; at-- > 0;) {
         const ir_instruction *i = &g->k->code[at];
         const uint32_t number = i->imm & 0xffff;
-        if (i->op == IR_LOOP || (!depth && (i->op == IR_IF || i->op == IR_ELSE))) break;
+        if ((i->op == IR_LOOP && (busy || !depth)) ||
+            (!depth && (i->op == IR_IF || i->op == IR_ELSE)))
+            break;
         if (i->op == IR_END) depth++;
-        if (i->op == IR_IF) depth--;
-        if (i->op != IR_FRAGMENT_MULTIPLY || depth || seen++ < busy || number == done) continue;
+        if (i->op == IR_IF || i->op == IR_LOOP) depth--;
+        if (i->op != IR_FRAGMENT_MULTIPLY || (depth && (busy || !is_got(g, number))) ||
+            seen++ < busy || number == done)
+            continue;
         done = number;
         for (uint32_t n = 0; n < 4 * g->k->fragments[number].count; n++)
             codegen_line(g, "multiply_done(f%u[%u]);", (unsigned)number, (unsigned)n);

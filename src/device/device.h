@@ -130,6 +130,9 @@ typedef struct device_caps { /* read from the device, or measured on it */
     /* DEVICE_FRAGMENT_BIT of each product that its matrix units take; 0: it has none */
     uint32_t fragments;
     bool multiplies_memory; /* fragment_multiply, of F16 and BF16 (ir/ir_ops.h) */
+    /* Terms of a sum of F32 from which the same on BF16 limbs is faster than F32 products are
+     * (tile/contract_copy.c); 0: never. Needs multiplies_memory */
+    uint32_t limbs_from;
     /* measured once, at open; a driver may choose another for another program. 0: none */
     uint32_t subgroup_size;
     uint32_t workgroup_bytes; /* workgroup memory */

@@ -2,7 +2,7 @@
  *
  * Sums often have axes of 1 that what follows leaves out, and axes apart that it joins (groups of
  * channels): each of the tree's tensors is walked as if it had the sums' axes. */
-#include "tile/contract_end.h"
+#include "tile/contract_inside.h"
 #include "tile/pointwise.h"
 #include "tile/product.h"
 
@@ -86,5 +86,6 @@ bool tile_contract_product_fits(const lowering *l, const tree *t) {
     return t->n_product == 1 && tree_is_end(t) && contract_end_of(&end, t->product[0]->out[0], t) &&
            (!tree_is_expensive(t) || (n <= NODES_MAX && !tile_serial(l))) &&
            tree_bindings(l, t) + FACTORS + TABLES <=
-               (l->caps->storage_max ? l->caps->storage_max : 8);
+               (l->caps->storage_max ? l->caps->storage_max : 8) &&
+           !(BUILD_HAS_C_TEXTS && contract_takes_limbs(l, t->product[0]));
 }

@@ -248,7 +248,7 @@ static uint64_t schedule_hash(const ir_schedule *s, uint64_t seed) {
     words[n++] = s->subgroup;
     words[n++] = s->vector;
     words[n++] = s->workgroup_bytes;
-    words[n++] = s->fragments | (uint32_t)s->direct << 1;
+    words[n++] = s->fragments | (uint32_t)s->direct << 1 | s->rounds << 2;
     memcpy(words + n, s->param_multiple, sizeof s->param_multiple);
     return base_hash(words, sizeof words, seed);
 }
@@ -342,8 +342,11 @@ beryl_status tile_end_marked(tile_kernel *k, const lower_count counts[IR_DIM_MAX
     beryl_status status = ir_finish(k->b, &kernel, error);
     if (status == BERYL_OK && !is_trial(k)) {
         schedule_of(k, kernel, extents, &schedule);
-        status = tile_search(k, kernel, counts, extents, &schedule, error);
-        tile_recall(k, kernel, extents, &schedule);
+        if (k->rounds) ir_schedule_rounds(&schedule, k->rounds);
+        else {
+            status = tile_search(k, kernel, counts, extents, &schedule, error);
+            tile_recall(k, kernel, extents, &schedule);
+        }
         for (uint32_t d = 0; d < IR_DIM_MAX; d++) {
             const ir_schedule_dim *dim = &schedule.dims[d];
             if (!dim->group) continue;

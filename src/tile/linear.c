@@ -438,8 +438,10 @@ static beryl_status lower_product(lowering *l, const graph_node *node, const gra
         return lower_refuse(l, linear, "a weight that is not whole rows of a known type", error);
     if (!vectors_of(l, linear->in[0], &x))
         return lower_refuse(l, linear, "vectors with gaps", error);
-    if (!w.stored) return linear_shard(l, node, out, end, &w, &x, 0, 0, 0, w.m, error);
     beryl_status status = BERYL_OK;
+    if (!w.stored && !end && tile_contract_linear(l, node, x.n, x.stride, &status, error))
+        return status;
+    if (!w.stored) return linear_shard(l, node, out, end, &w, &x, 0, 0, 0, w.m, error);
     for (uint32_t i = 0; status == BERYL_OK && i < w.stored->n_shard; i++) {
         const store_shard *s = &w.stored->shard[i];
         const uint32_t from = w.first > s->row ? w.first : s->row,

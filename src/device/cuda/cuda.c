@@ -296,6 +296,7 @@ static const char *facts(const cuda_driver *driver, int id, device_caps *caps, c
     caps->fragments = number >= 80 ? DEVICE_FRAGMENT_ALL : 0;
     caps->multiplies_memory =
         number == 90 && driver->compiler_major >= 12 && known_chip(driver, number) == number;
+    caps->limbs_from = caps->multiplies_memory ? 512 : 0;
     snprintf(caps->driver, sizeof caps->driver, "CUDA %d.%d, NVRTC %d.%d, sm_%d",
              driver->version / 1000, driver->version % 1000 / 10, driver->compiler_major,
              driver->compiler_minor, number);

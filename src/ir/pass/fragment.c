@@ -18,259 +18,11 @@
  * a product. With places for more than one tile (`unroll`) factors that lie in memory as they
  * are come by asynchronous copies, those that are computed by registers, while the tiles before
  * are multiplied. Refuses everything else. */
-#include "ir/pass/edit.h"
+#include "ir/pass/fragment_inside.h"
+
 #include "base/build.h"
 
 #include <string.h>
-
-enum {
-    ROWS = 16,
-    COLUMNS = 8,
-    DEPTH = 16,
-    PAD = 8,
-    PIECE = 8,
-    SLICE_MAX = 400,
-    OUTER_AXIS = 2,
-    LINE = 64 /* elements of a line of 128 bytes */,
-    WARPS = 4 /* subgroups of one direct product */
-};
-
-typedef struct side {
-    ir_id value;          /* f16 or bf16, inside the reduction */
-    uint32_t loop;        /* m or n */
-    uint32_t warps, each; /* subgroups along it, fragments of each */
-    uint32_t unit, size;  /* rows of a fragment, of the tile */
-    uint32_t axis;        /* of the groups */
-    bool copied;          /* by asynchronous copies; else loaded, perhaps computed, and stored */
-    bool across;          /* neighbours in memory differ in the row, not in k: tiles lie so too */
-    /* held: a lane's part of the next tile, until the one in use is done with */
-    ir_memory memory, held;
-    ir_id first; /* new: where the tile begins */
-} side;
-
-typedef enum way { WHOLE_WAY, TO_REGISTERS, FROM_REGISTERS } way;
-
-typedef struct product {
-    pass_edit *e;
-    uint32_t m, n, k; /* the loops */
-    /* a parallel loop around m, whose turns are products of their own; IR_NO_ID: none */
-    uint32_t outer;
-    side a, b;
-    uint32_t depth, subgroup;
-    uint32_t slots; /* tiles of each factor in workgroup memory */
-    bool direct;    /* products straight from there */
-    uint32_t strip; /* fragments of c that leave at a time */
-    uint16_t array; /* register array of the sum */
-    ir_type type;   /* of a and b */
-    uint32_t *seen, stamp, steps;
-    ir_id *cloned;
-    uint16_t fragments[3]; /* c, a, b */
-} product;
-
-/* The loop's only inner block is one loop, with values before and after; its id, or IR_NO_ID. */
-static uint32_t inner_loop(const pass_edit *e, uint32_t outer, ir_mark_kind kind) {
-    uint32_t found = IR_NO_ID;
-    for (uint32_t i = outer + 1; i < e->close[outer]; i++) {
-        const ir_instruction *at = pass_at(e, i);
-        if (at->op == IR_LOOP && ir_mark_of(at).kind == kind && found == IR_NO_ID) {
-            found = i;
-            i = e->close[i];
-        } else if (kind == IR_PARALLEL && !(pass_flags(at) & IR_PURE) && at->op != IR_LOAD)
-            return IR_NO_ID;
-        else if (at->op == IR_LOOP && ir_mark_of(at).kind == kind) return IR_NO_ID;
-    }
-    return found;
-}
-
-/* A step of 1, bounds that are known before loop m. */
-static bool is_plain(const product *p, uint32_t loop) {
-    const pass_edit *e = p->e;
-    uint32_t step, from;
-    const ir_instruction *at = pass_at(e, loop);
-    if (!pass_const(e->in->code, at->in[2], &step) || step != 1) return false;
-    if (!pass_const(e->in->code, at->in[0], &from) || from) return false;
-    return at->in[1] < p->m || pass_at(e, at->in[1])->op == IR_CONST;
-}
-
-/* What a factor is made of: values before the loops, k, loads of what nobody writes; on = the one
- * loop index beside k that it may depend on. */
-static bool walk(product *p, ir_id id, const pass_buffers *buffers, uint32_t *on) {
-    const ir_instruction *at = pass_at(p->e, id);
-    if (id == p->k || id < p->m || p->seen[id] == p->stamp) return true;
-    p->seen[id] = p->stamp;
-    if (id == p->m || id == p->n) {
-        bool fits = *on == IR_NO_ID || *on == id;
-        *on = id;
-        return fits;
-    }
-    bool load = at->op == IR_LOAD && at->space == IR_BUFFER && !buffers->written[at->array];
-    bool pure = (pass_flags(at) & IR_PURE) && ir_has_result(at);
-    if ((!load && !pure) || ++p->steps > SLICE_MAX) return false;
-    uint32_t parent = p->e->parent[id]; /* what is inside an if may not be read everywhere */
-    if (parent != p->k && parent != p->n && parent != p->m) return false;
-    for (uint32_t a = 0; a < at->n_in; a++)
-        if (at->in[a] != IR_NO_ID && !walk(p, at->in[a], buffers, on)) return false;
-    return true;
-}
-
-static bool factor(product *p, ir_id id, const pass_buffers *buffers, side *s) {
-    const ir_instruction *at = pass_at(p->e, id);
-    uint32_t on = IR_NO_ID;
-    if (at->op != IR_CAST || at->type != IR_F32 || at->width != 1) return false;
-    s->value = at->in[0];
-    ir_type type = (ir_type)pass_at(p->e, s->value)->type;
-    if (type != IR_F16 && type != IR_BF16) return false;
-    p->stamp++;
-    p->steps = 0;
-    if (!walk(p, s->value, buffers, &on) || on == IR_NO_ID || s->value < p->k) return false;
-    s->loop = on;
-    return true;
-}
-
-/* The reduction's body: acc = fma(x, y, acc), or acc + x * y, and what x and y are made of. */
-static bool find_sum(product *p, const pass_buffers *buffers) {
-    const pass_edit *e = p->e;
-    uint32_t store = IR_NO_ID, place, again;
-    for (uint32_t i = p->k + 1; i < e->close[p->k]; i++) {
-        const ir_instruction *at = pass_at(e, i);
-        if (at->op == IR_STORE && store == IR_NO_ID && at->space == IR_REGISTER) store = i;
-        else if (at->op != IR_LOAD && !(pass_flags(at) & IR_PURE)) return false;
-    }
-    if (store == IR_NO_ID || !pass_const(e->in->code, pass_at(e, store)->in[0], &place))
-        return false;
-    p->array = pass_at(e, store)->array;
-    const ir_instruction *sum = pass_at(e, pass_at(e, store)->in[1]);
-    ir_id x, y, old;
-    if (sum->op == IR_FMA) x = sum->in[0], y = sum->in[1], old = sum->in[2];
-    else if (sum->op == IR_ADD) {
-        uint32_t left = pass_at(e, sum->in[0])->op == IR_MUL ? 0 : 1;
-        const ir_instruction *both = pass_at(e, sum->in[left]);
-        if (both->op != IR_MUL) return false;
-        x = both->in[0], y = both->in[1], old = sum->in[1 - left];
-    } else return false;
-    const ir_instruction *load = pass_at(e, old);
-    if (sum->type != IR_F32 || sum->width != 1 || load->op != IR_LOAD ||
-        load->space != IR_REGISTER || old < p->k || load->array != p->array ||
-        !pass_const(e->in->code, load->in[0], &again) || place != again)
-        return false;
-    for (uint32_t i = p->k + 1; i < e->close[p->k]; i++) /* the sum is read once */
-        if (pass_at(e, i)->op == IR_LOAD && pass_at(e, i)->space == IR_REGISTER && i != old)
-            return false;
-    if (!factor(p, x, buffers, &p->a) || !factor(p, y, buffers, &p->b)) return false;
-    if (p->a.loop == p->n) {
-        side swap = p->a;
-        p->a = p->b, p->b = swap;
-    }
-    p->type = (ir_type)pass_at(e, p->a.value)->type;
-    return p->a.loop == p->m && p->b.loop == p->n &&
-           p->type == (ir_type)pass_at(e, p->b.value)->type;
-}
-
-static void size_side(side *s, const ir_schedule_dim *dim, uint32_t unit, uint32_t axis) {
-    s->warps = dim->lanes ? dim->lanes : 1;
-    s->each = dim->block ? dim->block : 1;
-    s->unit = unit;
-    s->size = s->warps * s->each * unit;
-    s->axis = axis;
-}
-
-/* Elements of a subgroup's strip: rows with a gap, so that they begin in different banks. */
-static uint32_t strip_stride(const product *p) {
-    return p->strip * COLUMNS + PAD;
-}
-
-/* A tile's elements from one of its lines to the next, and all of them. Lines are rows of the
- * factor, or, of one that lies across, turns of k; where products are direct, of LINE elements:
- * what is longer lies in panels of so many one after the other. */
-static uint32_t line_stride(const product *p, const side *s) {
-    return p->direct ? LINE : (s->across ? s->size : p->depth) + PAD;
-}
-
-static uint32_t tile_size(const product *p, const side *s) {
-    if (p->direct) return s->size * p->depth;
-    return (s->across ? p->depth : s->size) * line_stride(p, s);
-}
-
-static uint64_t tile_bytes(const product *p) {
-    uint64_t strip = (uint64_t)p->a.warps * p->b.warps * ROWS * strip_stride(p);
-    return (uint64_t)p->slots * (tile_size(p, &p->a) + tile_size(p, &p->b)) * 2 + strip * 4;
-}
-
-/* How it lies in memory, and whether its tiles are whole pieces of 16 bytes. */
-static void look_at_memory(const product *p, side *s) {
-    const pass_edit *e = p->e;
-    const ir_instruction *load = pass_at(e, s->value), *row = pass_at(e, s->loop),
-                         *k = pass_at(e, p->k);
-    s->across = s->copied = false;
-    if (load->op != IR_LOAD) return;
-    const uint64_t along = pass_multiple_beside(e, load->in[0], p->k),
-                   across = along ? 0 : pass_multiple_beside(e, load->in[0], s->loop);
-    s->across = across;
-    const ir_instruction *line = across ? row : k; /* along which pieces lie */
-    s->copied = (along | across) % PIECE == 0 && (along | across) &&
-                pass_count_multiple(e, e->in->code, line->in[0], line->in[1], PIECE);
-}
-
-/* Whether there is room, perhaps for fewer results or tiles at a time. */
-static bool fits(product *p) {
-    const uint64_t limit =
-        p->e->schedule->workgroup_bytes ? p->e->schedule->workgroup_bytes : 16384;
-    p->strip = p->b.each;
-    while (p->strip % 2 == 0 && tile_bytes(p) > limit) p->strip /= 2;
-    if (tile_bytes(p) > limit && !(p->a.copied && p->b.copied)) p->slots = 1;
-    return (uint64_t)p->subgroup * p->a.warps * p->b.warps <= IR_LANES_MAX && p->a.each <= 16 &&
-           (p->direct || p->b.each <= 16) && tile_bytes(p) <= limit;
-}
-
-static bool find(product *p) {
-    pass_edit *e = p->e;
-    const ir_schedule *s = e->schedule;
-    pass_buffers buffers = pass_buffers_of(e, 0, e->in->n_code);
-    uint32_t lanes = ir_lanes(e->in);
-    if (p->outer != IR_NO_ID) {
-        p->m = inner_loop(e, p->outer, IR_PARALLEL);
-        if (e->parent[p->outer] != IR_NO_ID ||
-            s->dims[ir_mark_of(pass_at(e, p->outer)).dim].group != 1 + OUTER_AXIS)
-            return false;
-    }
-    if (p->m == IR_NO_ID || ir_mark_of(pass_at(e, p->m)).kind != IR_PARALLEL ||
-        e->parent[p->m] != p->outer || lanes != 1)
-        return false;
-    p->n = inner_loop(e, p->m, IR_PARALLEL);
-    p->k = p->n == IR_NO_ID ? IR_NO_ID : inner_loop(e, p->n, IR_REDUCE);
-    if (p->k == IR_NO_ID || e->parent[p->k] != p->n || !is_plain(p, p->m) || !is_plain(p, p->n) ||
-        (p->outer != IR_NO_ID && !is_plain(p, p->outer)) || !is_plain(p, p->k))
-        return false;
-    if (!find_sum(p, &buffers)) return false;
-    for (uint32_t i = 0; i < e->in->n_code; i++) {
-        const ir_instruction *at = pass_at(e, i);
-        if (pass_is_effect(at) && !pass_inside(e, i, p->n)) return false;
-        if (at->op == IR_GROUP || at->op == IR_GROUPS || at->op == IR_LOCAL) return false;
-    }
-    if (pass_is_closed(e) || pass_loads_written(e, p->m)) return false;
-    size_side(&p->a, &s->dims[ir_mark_of(pass_at(e, p->m)).dim], ROWS, 1);
-    size_side(&p->b, &s->dims[ir_mark_of(pass_at(e, p->n)).dim], COLUMNS, 0);
-    const ir_schedule_dim *along = &s->dims[ir_mark_of(pass_at(e, p->k)).dim];
-    p->depth = along->stage < DEPTH ? DEPTH : along->stage / DEPTH * DEPTH;
-    look_at_memory(p, &p->a), look_at_memory(p, &p->b);
-    p->slots = along->unroll > 1 && along->unroll <= 8 ? along->unroll : 1;
-    if (p->slots > 2 && !(p->a.copied && p->b.copied)) p->slots = 2;
-    p->subgroup = s->subgroup;
-    p->direct = false;
-    if (s->direct && p->a.each == 1 && p->b.warps == 1 && p->a.warps % WARPS == 0) {
-        p->direct = p->slots > 2 && p->b.each <= 32 && p->depth == LINE &&
-                    !(p->a.across && p->a.size % LINE) && !(p->b.across && p->b.size % LINE);
-        if (p->direct && fits(p)) return true;
-        if (p->b.each % WARPS) return false; /* the same tile, in blocks of each subgroup */
-        p->direct = false;
-        p->a.warps /= WARPS, p->a.each = WARPS;
-        p->b.warps = WARPS, p->b.each /= WARPS;
-    }
-    return fits(p);
-}
-
-/* ---- pushing --------------------------------------------------------------------------------- */
-
 static ir_id bound(product *p, uint32_t loop) {
     ir_id to = pass_at(p->e, loop)->in[1];
     return to < p->m ? p->e->map[to] : pass_u32(p->e, (uint32_t)pass_at(p->e, to)->imm);
@@ -356,16 +108,19 @@ static ir_id place_of(product *p, const side *s, ir_id slot, ir_id row, ir_id kk
     pass_edit *e = p->e;
     const ir_id line = s->across ? kk : row, in_line = s->across ? row : kk;
     if (p->direct) {
-        const ir_id line_at = add(e,
-                                  times(e, pass_binary(e, IR_DIV, in_line, pass_u32(e, LINE)),
-                                        tile_size(p, s) / (s->across ? s->size : LINE) * LINE),
-                                  times(e, line, LINE)),
-                    tile = add(e, times(e, slot, tile_size(p, &p->a) + tile_size(p, &p->b)),
-                               pass_u32(e, s == &p->b ? tile_size(p, &p->a) : 0));
+        const ir_id line_at =
+                        add(e,
+                            times(e, pass_binary(e, IR_DIV, in_line, pass_u32(e, LINE)),
+                                  fragment_tile_size(p, s) / (s->across ? s->size : LINE) * LINE),
+                            times(e, line, LINE)),
+                    tile = add(
+                        e,
+                        times(e, slot, fragment_tile_size(p, &p->a) + fragment_tile_size(p, &p->b)),
+                        pass_u32(e, s == &p->b ? fragment_tile_size(p, &p->a) : 0));
         return add(e, add(e, tile, line_at), pass_binary(e, IR_MOD, in_line, pass_u32(e, LINE)));
     }
-    return add(e, times(e, slot, tile_size(p, s)),
-               add(e, times(e, line, line_stride(p, s)), in_line));
+    return add(e, times(e, slot, fragment_tile_size(p, s)),
+               add(e, times(e, line, fragment_line_stride(p, s)), in_line));
 }
 
 /* Row and k of piece `part` of a tile, of `wide` neighbours in memory. */
@@ -469,12 +224,14 @@ static void multiply(product *p, ir_id warp_m, ir_id warp_n, ir_id slot, ir_id s
     ir_id i = block_loop(p, p->a.each);
     ir_id row = times(e, add(e, times(e, warp_m, p->a.each), i), ROWS);
     fragment_memory(p, IR_FRAGMENT_LOAD, p->fragments[1], p->a.memory, i,
-                    place_of(p, &p->a, slot, row, step), line_stride(p, &p->a), p->a.across);
+                    place_of(p, &p->a, slot, row, step), fragment_line_stride(p, &p->a),
+                    p->a.across);
     block_end(p, p->a.each);
     ir_id j = block_loop(p, p->b.each);
     ir_id column = times(e, add(e, times(e, warp_n, p->b.each), j), COLUMNS);
     fragment_memory(p, IR_FRAGMENT_LOAD, p->fragments[2], p->b.memory, j,
-                    place_of(p, &p->b, slot, column, step), line_stride(p, &p->b), !p->b.across);
+                    place_of(p, &p->b, slot, column, step), fragment_line_stride(p, &p->b),
+                    !p->b.across);
     block_end(p, p->b.each);
     i = block_loop(p, p->a.each);
     j = block_loop(p, p->b.each);
@@ -539,12 +296,12 @@ static ir_id clamped(product *p, uint32_t loop, ir_id index, ir_id *inside) {
 static void finish(product *p, ir_id warp, ir_id warp_m, ir_id warp_n, ir_memory strip) {
     pass_edit *e = p->e;
     const ir_instruction *m_loop = pass_at(e, p->m), *n_loop = pass_at(e, p->n);
-    uint32_t columns = p->strip * COLUMNS, stride = strip_stride(p),
+    uint32_t columns = p->strip * COLUMNS, stride = fragment_strip_stride(p),
              wide = e->schedule->vector >= 4 ? 4 : 1, elements = ROWS * columns / wide;
     ir_id i = block_loop(p, p->a.each), j = block_loop(p, p->b.each / p->strip);
     ir_id start = times(e, warp, ROWS * stride), x = block_loop(p, p->strip);
     ir_id place = add(e, add(e, times(e, i, p->b.each), times(e, j, p->strip)), x);
-    fragment_memory(p, IR_FRAGMENT_STORE, p->fragments[0], strip, place,
+    fragment_memory(p, IR_FRAGMENT_STORE, p->whole, strip, place,
                     add(e, start, times(e, x, COLUMNS)), stride, false);
     block_end(p, p->strip);
     plain(e, IR_BARRIER);
@@ -582,6 +339,17 @@ static uint16_t add_fragment(pass_edit *e, ir_role role, ir_type type, uint32_t 
     }
     e->fragments[e->out.n_fragment] = (ir_fragment_decl){role, type, ROWS, COLUMNS, DEPTH, count};
     return (uint16_t)e->out.n_fragment++;
+}
+
+static void clear(product *p, uint16_t fragment) {
+    pass_edit *e = p->e;
+    const uint32_t sums = p->a.each * p->b.each;
+    const ir_id c = block_loop(p, sums);
+    pass_push(e, (ir_instruction){.op = IR_FRAGMENT_FILL,
+                                  .n_in = 2,
+                                  .array = fragment,
+                                  .in = {c, pass_bits(e, IR_F32, 1, 0), IR_NO_ID, IR_NO_ID}});
+    block_end(p, sums);
 }
 
 static void tile_loop(product *p, side *s) {
@@ -653,12 +421,17 @@ static void by_turns(product *p, ir_id warp_m, ir_id warp_n) {
     plain(e, IR_BARRIER);
 }
 
-/* The loop over tiles, so many of which are under way before it; a turn's own are there. */
-static ir_id open_copied(product *p, uint32_t ahead) {
+/* The first tiles are under way. */
+static void begin_copies(product *p, uint32_t ahead) {
     pass_edit *e = p->e;
     for (uint32_t n = 0; n < ahead; n++)
         copy_both(p, pass_u32(e, n), pass_u32(e, n * p->depth), 0, 1);
-    const ir_id outer = pass_loop(e, pass_u32(e, 0), bound(p, p->k), pass_u32(e, p->depth), 0);
+}
+
+/* A loop over tiles, so many of which are under way before it; a turn's own are there. */
+static ir_id open_copied(product *p, uint32_t ahead, ir_id from, ir_id to) {
+    pass_edit *e = p->e;
+    const ir_id outer = pass_loop(e, from, to, pass_u32(e, p->depth), 0);
     count(p, IR_COPY_WAIT, ahead - 1);
     plain(e, IR_BARRIER);
     return outer;
@@ -671,7 +444,9 @@ static ir_id open_copied(product *p, uint32_t ahead) {
 static void by_copies(product *p, ir_id warp_m, ir_id warp_n) {
     pass_edit *e = p->e;
     uint32_t ahead = p->slots - 1, steps = p->depth / DEPTH;
-    const ir_id outer = open_copied(p, ahead), slots = pass_u32(e, p->slots),
+    begin_copies(p, ahead);
+    const ir_id outer = open_copied(p, ahead, pass_u32(e, 0), bound(p, p->k)),
+                slots = pass_u32(e, p->slots),
                 turn = pass_binary(e, IR_DIV, outer, pass_u32(e, p->depth));
     ir_id next = pass_binary(e, IR_MOD, add(e, turn, pass_u32(e, ahead)), slots);
     ir_id then = add(e, outer, pass_u32(e, ahead * p->depth)),
@@ -685,12 +460,66 @@ static void by_copies(product *p, ir_id warp_m, ir_id warp_n) {
     plain(e, IR_BARRIER);
 }
 
+/* The loop over stretches of k, whose sums are added to the whole ones: all rounds but the last
+ * are one, of that one STRETCH turns. *from, *to: what a stretch has. */
+static void open_stretches(product *p, ir_id *from, ir_id *to) {
+    enum { STRETCH = 8 };
+    pass_edit *e = p->e;
+    const ir_id end = *to, zero = *from, one = pass_u32(e, 1),
+                all = pass_binary(e, IR_DIV, add(e, end, pass_u32(e, p->depth - 1)),
+                                  pass_u32(e, p->depth)),
+                last = pass_binary(e, IR_DIV, all, pass_u32(e, p->rounds)),
+                n = add(e,
+                        pass_binary(e, IR_DIV, add(e, last, pass_u32(e, STRETCH - 1)),
+                                    pass_u32(e, STRETCH)),
+                        one),
+                first = times(e, pass_binary(e, IR_SUB, all, last), p->depth),
+                i = pass_loop(e, zero, n, one, 0),
+                stop = add(e, first, times(e, i, STRETCH * p->depth));
+    const ir_instruction begin = {
+        .op = IR_SELECT,
+        .type = IR_U32,
+        .width = 1,
+        .n_in = 3,
+        .in = {pass_binary(e, IR_EQ, i, zero), zero,
+               pass_binary(e, IR_SUB, stop, pass_u32(e, STRETCH * p->depth)), IR_NO_ID}};
+    *from = pass_push(e, begin);
+    *to = pass_binary(e, IR_MIN, end, stop);
+}
+
+/* whole += c; c = 0 */
+static void add_stretch(product *p) {
+    pass_edit *e = p->e;
+    const uint32_t sums = p->a.each * p->b.each;
+    const ir_id place = block_loop(p, sums);
+    for (uint64_t pair = 0; pair < 2; pair++) {
+        const uint16_t of[2] = {p->whole, p->fragments[0]};
+        ir_id x[2];
+        for (uint32_t i = 0; i < 2; i++)
+            x[i] = pass_push(e, (ir_instruction){.op = IR_FRAGMENT_GET,
+                                                 .type = IR_F32,
+                                                 .width = 2,
+                                                 .n_in = 1,
+                                                 .in = {place, IR_NO_ID, IR_NO_ID, IR_NO_ID},
+                                                 .imm = of[i] | pair << 16});
+        pass_push(e, (ir_instruction){.op = IR_FRAGMENT_SET,
+                                      .n_in = 2,
+                                      .in = {place, add(e, x[0], x[1]), IR_NO_ID, IR_NO_ID},
+                                      .imm = p->whole | pair << 16});
+    }
+    block_end(p, sums);
+    clear(p, p->fragments[0]);
+}
+
 /* The same where products go on while the lanes prepare the next: a slot is written again when the
  * products two turns before are done with it. */
 static void by_direct(product *p, ir_id warp) {
     pass_edit *e = p->e;
     uint32_t ahead = p->slots - 2;
-    const ir_id outer = open_copied(p, ahead), slots = pass_u32(e, p->slots),
+    begin_copies(p, ahead);
+    ir_id from = pass_u32(e, 0), to = bound(p, p->k);
+    if (p->rounds) open_stretches(p, &from, &to);
+    const ir_id outer = open_copied(p, ahead, from, to), slots = pass_u32(e, p->slots),
                 turn = pass_binary(e, IR_DIV, outer, pass_u32(e, p->depth));
     multiply_direct(p, warp, pass_binary(e, IR_MOD, turn, slots));
     copy_both(p, pass_binary(e, IR_MOD, add(e, turn, pass_u32(e, ahead)), slots),
@@ -698,6 +527,10 @@ static void by_direct(product *p, ir_id warp) {
     count(p, IR_FRAGMENT_WAIT, 1);
     pass_close(e);
     count(p, IR_FRAGMENT_WAIT, 0);
+    if (p->rounds) {
+        add_stretch(p);
+        pass_close(e);
+    }
     count(p, IR_COPY_WAIT, 0);
     plain(e, IR_BARRIER);
 }
@@ -707,19 +540,21 @@ static void push(product *p) {
     uint32_t *workgroup = e->out.workgroup, sums = p->a.each * p->b.each;
     workgroup[0] = p->subgroup, workgroup[1] = p->b.warps, workgroup[2] = p->a.warps;
     e->out.subgroup_size = p->subgroup;
-    p->fragments[0] = add_fragment(e, IR_ROLE_C, IR_F32, sums);
+    p->whole = p->fragments[0] = add_fragment(e, IR_ROLE_C, IR_F32, sums);
+    if (p->rounds) p->whole = add_fragment(e, IR_ROLE_C, IR_F32, sums);
     if (p->direct) {
-        p->a.memory = p->b.memory =
-            pass_workgroup(e, p->type, p->slots * (tile_size(p, &p->a) + tile_size(p, &p->b)));
+        p->a.memory = p->b.memory = pass_workgroup(
+            e, p->type, p->slots * (fragment_tile_size(p, &p->a) + fragment_tile_size(p, &p->b)));
         ir_array_decl *a = &e->workgroups[p->a.memory.array];
         a->swizzle_bits = a->swizzle_base = a->swizzle_shift = 3;
     } else {
         p->fragments[1] = add_fragment(e, IR_ROLE_A, p->type, p->a.each);
         p->fragments[2] = add_fragment(e, IR_ROLE_B, p->type, p->b.each);
-        p->a.memory = pass_workgroup(e, p->type, p->slots * tile_size(p, &p->a));
-        p->b.memory = pass_workgroup(e, p->type, p->slots * tile_size(p, &p->b));
+        p->a.memory = pass_workgroup(e, p->type, p->slots * fragment_tile_size(p, &p->a));
+        p->b.memory = pass_workgroup(e, p->type, p->slots * fragment_tile_size(p, &p->b));
     }
-    ir_memory strip = pass_workgroup(e, IR_F32, p->a.warps * p->b.warps * ROWS * strip_stride(p));
+    ir_memory strip =
+        pass_workgroup(e, IR_F32, p->a.warps * p->b.warps * ROWS * fragment_strip_stride(p));
     ir_id warp_n = pass_axis(e, IR_LOCAL, 1), warp_m = pass_axis(e, IR_LOCAL, 2);
     ir_id warp = add(e, times(e, warp_m, p->b.warps), warp_n);
     if (p->outer != IR_NO_ID) {
@@ -733,12 +568,8 @@ static void push(product *p) {
     }
     tile_loop(p, &p->a);
     tile_loop(p, &p->b);
-    ir_id c = block_loop(p, sums);
-    pass_push(e, (ir_instruction){.op = IR_FRAGMENT_FILL,
-                                  .n_in = 2,
-                                  .array = p->fragments[0],
-                                  .in = {c, pass_bits(e, IR_F32, 1, 0), IR_NO_ID, IR_NO_ID}});
-    block_end(p, sums);
+    clear(p, p->fragments[0]);
+    if (p->whole != p->fragments[0]) clear(p, p->whole);
     if (p->direct) by_direct(p, warp);
     else if (p->slots == 1) by_stores(p, warp_m, warp_n);
     else if (p->a.copied && p->b.copied) by_copies(p, warp_m, warp_n);
@@ -755,9 +586,9 @@ static void push(product *p) {
 static bool begins(product *p, uint32_t i) {
     p->m = i;
     p->outer = IR_NO_ID;
-    if (find(p)) return true;
+    if (fragment_find(p)) return true;
     p->outer = i;
-    return ir_mark_of(pass_at(p->e, i)).kind == IR_PARALLEL && find(p);
+    return ir_mark_of(pass_at(p->e, i)).kind == IR_PARALLEL && fragment_find(p);
 }
 
 beryl_status ir_pass_fragment(base_arena *arena, const ir_kernel *k, const ir_schedule *schedule,

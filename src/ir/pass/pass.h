@@ -125,10 +125,15 @@ typedef struct ir_schedule {
     uint32_t workgroup_bytes; /* that staging and trees may take; 0: 16,384 */
     bool fragments;           /* matrix fragments where the shapes fit */
     bool direct;              /* and fragment_multiply where factors can be copied */
+    /* Direct products: sums are of as many equal rounds, whose terms are larger in the last one
+     * than before. Its sums leave the units every few turns, since those cut off. 0: as one */
+    uint32_t rounds;
     /* What the caller promises of parameters: their values are multiples of this; 0 as 1. */
     uint32_t param_multiple[IR_PARAM_MAX];
 } ir_schedule;
 
+/* Makes a schedule for products of 16 bits one of direct products in so many rounds. */
+void ir_schedule_rounds(ir_schedule *schedule, uint32_t rounds);
 /* Turns of a dimension that a workgroup takes at a time. Fragments: rows are what axis 1 shares. */
 uint32_t ir_schedule_tile(const ir_schedule *schedule, uint32_t dim);
 

@@ -86,6 +86,18 @@ uint32_t ir_schedule_tile(const ir_schedule *schedule, uint32_t dim) {
                                                   : 8u);
 }
 
+void ir_schedule_rounds(ir_schedule *schedule, uint32_t rounds) {
+    schedule->rounds = rounds;
+    schedule->fragments = schedule->direct = true;
+    schedule->vector = 8;
+    for (uint32_t d = 0; d < IR_DIM_MAX; d++) { /* twice 64 sums in a lane's registers */
+        ir_schedule_dim *dim = &schedule->dims[d];
+        if (dim->group == 2) *dim = (ir_schedule_dim){.group = 2, .lanes = 8, .block = 1};
+        else if (dim->group == 1) *dim = (ir_schedule_dim){.group = 1, .lanes = 1, .block = 16};
+        else if (!dim->group && dim->stage) *dim = (ir_schedule_dim){.stage = 64, .unroll = 4};
+    }
+}
+
 static void look(const ir_kernel *k, const uint64_t *extents, shape *s) {
     uint32_t depth = 0,
              inside = 0; /* inside: depth of the outermost loop that is not parallel; 0: none */
