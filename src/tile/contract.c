@@ -187,6 +187,11 @@ static ir_id place(contraction *c, class_kind kind, const lengths *by, uint32_t 
     return at;
 }
 
+/* The same for all tensors, at [n_tensor]. */
+static void place_all(contraction *c, class_kind kind, const lengths *by, ir_id index, ir_id *at) {
+    for (uint32_t t = 0; t < c->n_tensor; t++) at[t] = place(c, kind, by, t, index, at[t]);
+}
+
 static ir_id product_and(contraction *c, ir_id x, ir_id y, ir_id sum) {
     ir_builder *b = c->k.b;
     return ir_type_in(c->type, IR_FLOATS) ? ir_fma(b, x, y, sum) : ir_add(b, ir_mul(b, x, y), sum);
@@ -370,7 +375,7 @@ static beryl_status mend(lowering *l, contraction *c, beryl_error *error) {
     for (uint32_t i = 0; i < CLASSES; i++) measure(c, i, &by[i]);
     for (uint32_t i = 0; i < CLASS_DEPTH; i++) {
         const ir_id index = turns(b, &by[i], IR_PARALLEL, dims[i]);
-        for (uint32_t t = 0; t < TENSORS; t++) at[t] = place(c, i, &by[i], t, index, at[t]);
+        place_all(c, i, &by[i], index, at);
     }
     const ir_id bits = ir_bitcast(b, IR_U32, 1, ir_load(b, in[OUT], at[OUT], 1));
     ir_if(b, ir_eq(b, ir_and(b, bits, exponent), exponent));
@@ -493,17 +498,14 @@ static beryl_status multiply(lowering *l, contraction *c, beryl_error *error) {
     }
     if (has_batch) {
         const ir_id i = turns(b, &by[CLASS_BATCH], IR_PARALLEL, DIM_BATCH);
-        for (uint32_t t = 0; t < c->n_tensor; t++)
-            at[t] = place(c, CLASS_BATCH, &by[CLASS_BATCH], t, i, at[t]);
+        place_all(c, CLASS_BATCH, &by[CLASS_BATCH], i, at);
     }
     const ir_id outer = turns_padded(c, CLASS_OUTER, &by[CLASS_OUTER], DIM_OUTER),
                 inner = turns_padded(c, CLASS_INNER, &by[CLASS_INNER], DIM_INNER),
                 zero = ir_u32(b, 0);
     ir_store(b, sum, zero, ir_number(b, c->type, 1, 0));
-    for (uint32_t t = 0; t < c->n_tensor; t++) {
-        at[t] = place(c, CLASS_OUTER, &by[CLASS_OUTER], t, outer, at[t]);
-        at[t] = place(c, CLASS_INNER, &by[CLASS_INNER], t, inner, at[t]);
-    }
+    place_all(c, CLASS_OUTER, &by[CLASS_OUTER], outer, at);
+    place_all(c, CLASS_INNER, &by[CLASS_INNER], inner, at);
     if (is_limbs(c)) by[CLASS_DEPTH].count = ir_u32(b, CONTRACT_ROUNDS * split.each);
     ir_id i = turns(b, &by[CLASS_DEPTH], IR_REDUCE, DIM_DEPTH), value[OUT], limb[OUT];
     if (is_limbs(c)) {
@@ -604,7 +606,8 @@ bool tile_contract_linear(lowering *l, const graph_node *node, lower_count n, ui
                        .type = sum_type(x->type)},
                 *c = &all;
     const uint32_t rows = w->dim[0].size, depth = w->dim[1].size;
-    if (!BUILD_HAS_C_TEXTS || w->type != x->type || node->n_in > 2) return false;
+    if (!BUILD_HAS_C_TEXTS || lower_weight(l, node->in[1]) || w->type != x->type || node->n_in > 2)
+        return false;
     for (uint32_t i = 0; i < CLASSES; i++) c->of[i] = NO_AXES;
     add_axis(l, &c->of[CLASS_OUTER], n, (uint32_t[LOWER_WALK_TENSORS]){stride, 0, rows});
     add_axis(l, &c->of[CLASS_INNER], (lower_count){rows, 0},

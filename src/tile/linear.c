@@ -429,26 +429,23 @@ static beryl_status lower_product(lowering *l, const graph_node *node, const gra
     tile_matrix w;
     vectors x;
     bool taken;
-    const graph_value out = linear->out[0];
-    const beryl_status made = tile_matvec_node(l, node, linear, end, &taken, error);
-    if (taken) return made;
+    beryl_status status = tile_matvec_node(l, node, linear, end, &taken, error);
+    if (taken) return status;
     if (BUILD_HAS_ADAPTERS && linear->n_in > 2)
         return lower_refuse(l, linear, "what is added to a product", error);
     if (!tile_matrix_of(l, linear->in[1], &w))
         return lower_refuse(l, linear, "a weight that is not whole rows of a known type", error);
     if (!vectors_of(l, linear->in[0], &x))
         return lower_refuse(l, linear, "vectors with gaps", error);
-    beryl_status status = BERYL_OK;
-    if (!w.stored && !end && tile_contract_linear(l, node, x.n, x.stride, &status, error))
-        return status;
-    if (!w.stored) return linear_shard(l, node, out, end, &w, &x, 0, 0, 0, w.m, error);
+    if (!end && tile_contract_linear(l, node, x.n, x.stride, &status, error)) return status;
+    if (!w.stored) return linear_shard(l, node, linear->out[0], end, &w, &x, 0, 0, 0, w.m, error);
     for (uint32_t i = 0; status == BERYL_OK && i < w.stored->n_shard; i++) {
         const store_shard *s = &w.stored->shard[i];
         const uint32_t from = w.first > s->row ? w.first : s->row,
                        last = w.first + w.m < s->row + s->n_row ? w.first + w.m : s->row + s->n_row;
         if (from >= last) continue;
-        status = linear_shard(l, node, out, end, &w, &x, i, from - s->row, from - w.first,
-                              last - from, error);
+        status = linear_shard(l, node, linear->out[0], end, &w, &x, i, from - s->row,
+                              from - w.first, last - from, error);
         x.rounded = true;
     }
     return status;
@@ -783,9 +780,9 @@ bool tile_product_fits(const graph *g, const graph_store *store, const tree *t) 
     tile_matrix w;
     vectors x;
     if (BUILD_HAS_GRAPHS && linear->op == OP_CONTRACT) return tile_contract_product_fits(&l, t);
-    if (t->n_product != 1 || !tree_is_end(t)) return false;
-    if (experts ? experts_obstacle(&l, linear) != NULL
-                : !tile_matrix_of(&l, linear->in[1], &w) || !vectors_of(&l, linear->in[0], &x))
+    if (t->n_product != 1 || !tree_is_end(t) ||
+        (experts ? experts_obstacle(&l, linear) != NULL
+                 : !tile_matrix_of(&l, linear->in[1], &w) || !vectors_of(&l, linear->in[0], &x)))
         return false;
     /* rounded vectors are two */
     if (tree_bindings(&l, t) + linear->n_in + l.caps->dot_i8 >
