@@ -339,8 +339,9 @@ void codegen_cuda_wait(codegen *g, ir_id id) {
     for (ir_id at = id; at-- > 0;) {
         const ir_instruction *i = &g->k->code[at];
         const uint32_t number = i->imm & 0xffff;
-        if ((i->op == IR_LOOP && (busy || !depth)) ||
-            (!depth && (i->op == IR_IF || i->op == IR_ELSE)))
+        if ((i->op == IR_LOOP && (busy || depth < 2)) ||
+            (!depth && (i->op == IR_IF || i->op == IR_ELSE)) ||
+            (depth && i->op == g->k->code[id].op && !i->imm)) /* nothing is under way before it */
             break;
         if (i->op == IR_END) depth++;
         if (i->op == IR_IF || i->op == IR_LOOP) depth--;
