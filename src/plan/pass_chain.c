@@ -160,8 +160,29 @@ static const graph_node *product_of(const graph *g, graph_value v) {
                : NULL;
 }
 
-/* Adds the product that a member takes, where the tree may stand at its end. One that is far back
- * stays there: until the tree, what it multiplies would be kept in memory. */
+static uint64_t bytes_of(const graph *g, graph_value v) {
+    const graph_tensor *t = graph_tensor_at(g, v);
+    return graph_element_bound(t) * base_type_block_bytes(t->type);
+}
+
+/* Until the tree the sums would not be kept in memory, but what is multiplied, where nobody else
+ * reads it that late. Is that more? */
+static bool keeps_more(const graph *g, const members *set, uint32_t product) {
+    const graph_node *node = &g->nodes.data[product];
+    const uint32_t last = set->node[set->n - 1];
+    bool between = false;
+    uint64_t kept = 0;
+    for (uint32_t i = product + 1; i < last; i++)
+        between |= !g->nodes.data[i].dead && !is_member(set, i);
+    for (uint32_t k = 0; k < node->n_in; k++) {
+        const graph_value v = graph_base_of(g, node->in[k]);
+        if (graph_tensor_at(g, v)->role == ROLE_INTERMEDIATE && graph_readers_end(g, v) <= last)
+            kept += bytes_of(g, v);
+    }
+    return between && kept > bytes_of(g, node->out[0]);
+}
+
+/* Adds the product that a member takes, where the tree may stand at its end. */
 static void add_product(const graph *g, const graph_store *store, members *set) {
     for (uint32_t m = 0; m < set->n; m++) {
         const graph_node *node = &g->nodes.data[set->node[m]];
@@ -169,7 +190,7 @@ static void add_product(const graph *g, const graph_store *store, members *set) 
             const graph_node *product = product_of(g, node->in[k]);
             const uint32_t at = product ? (uint32_t)(product - g->nodes.data) : 0;
             members more = *set;
-            if (!product || at + AHEAD_MAX < set->node[set->n - 1] || !add(&more, at) ||
+            if (!product || (is_sums(product) && keeps_more(g, set, at)) || !add(&more, at) ||
                 !can_join(g, store, &more))
                 continue;
             *set = more;
