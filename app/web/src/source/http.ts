@@ -107,7 +107,7 @@ export class HttpFile implements Validator {
 
     /** Fills `to` with the bytes from `offset` on, over as many connections as it takes, and gives it back, perhaps moved. `more`: bytes behind
      *  them that are going to be read in their order. */
-    async readInto(to: Uint8Array<ArrayBuffer>, offset: number, signal?: AbortSignal, onBytes?: (n: number) => void, more = 0): Promise<Uint8Array<ArrayBuffer>> {
+    async readInto(to: Uint8Array, offset: number, signal?: AbortSignal, onBytes?: (n: number) => void, more = 0): Promise<Uint8Array> {
         const size = to.length, last = offset + size, before = this.#coming.get(offset) ?? this.#waiting.find((answer) => answer.offset === offset);
         const end = Math.max(before?.end ?? last + more, last);
         let got = 0, left: () => void = () => undefined;
@@ -146,14 +146,14 @@ export class HttpFile implements Validator {
     }
 
     /* The next bytes of an answer, which it has, or else its connection is broken. */
-    async #straight(reader: Pieces, to: Uint8Array<ArrayBuffer>, signal?: AbortSignal, onBytes?: (n: number) => void): Promise<Uint8Array<ArrayBuffer>> {
+    async #straight(reader: Pieces, to: Uint8Array, signal?: AbortSignal, onBytes?: (n: number) => void): Promise<Uint8Array> {
         const size = to.length, watch = this.#watch(reader, signal);
         let got = 0;
         try {
             while (got < size) {
                 const part = await watch.read(size - got, to.subarray(got));
                 if (!part) throw new Broken("the connection ended early");
-                to = new Uint8Array(part.buffer as ArrayBuffer);
+                to = new Uint8Array(part.buffer);
                 got += part.length;
                 onBytes?.(part.length);
             }

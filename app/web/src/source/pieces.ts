@@ -29,14 +29,14 @@ export class Pieces {
 
     /** The next bytes, of streams that can say so at most that many; null: there are no more. `room`, of streams that lend: memory to take
      *  and give back with them in it; it is lost where the stream breaks. */
-    async read(most = MOST, room?: Uint8Array<ArrayBuffer>): Promise<Uint8Array | null> {
+    async read(most = MOST, room?: Uint8Array): Promise<Uint8Array | null> {
         if (this.#given) {
             const { value } = await this.#given.read();
             return value ?? null;
         }
         const size = Math.max(Math.min(most, MOST), 1);
         if (!room && this.#room.length < size) this.#room = new Uint8Array(size);
-        const { value, done } = await this.#own!.read(room ?? this.#room.subarray(0, size));
+        const { value, done } = await this.#own!.read(room as Uint8Array<ArrayBuffer> | undefined ?? this.#room.subarray(0, size));
         if (value && !room) this.#room = new Uint8Array(value.buffer);
         return done || !value || value.length === 0 ? null : value;
     }
@@ -67,7 +67,7 @@ export class Watch {
     }
 
     /** As the reader's; throws what ended it. */
-    async read(most?: number, room?: Uint8Array<ArrayBuffer>): Promise<Uint8Array | null> {
+    async read(most?: number, room?: Uint8Array): Promise<Uint8Array | null> {
         if (this.#why) throw this.#why;
         this.#since = performance.now();
         try {

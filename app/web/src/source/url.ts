@@ -440,7 +440,7 @@ class UrlSource implements StoredSource {
             const bytes = (size === PIECE ? this.#spare.pop() : undefined) ?? new Uint8Array(size);
             const arrived = this.#file.readInto(bytes, i * PIECE, this.#ending.signal, (n) => this.#count(n), this.#behind(i));
             begun();
-            return await arrived;
+            return await arrived as Uint8Array<ArrayBuffer>;
         } catch (thrown) {
             this.#taken--;
             throw thrown;
