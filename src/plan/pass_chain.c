@@ -165,8 +165,8 @@ static uint64_t bytes_of(const graph *g, graph_value v) {
     return graph_element_bound(t) * base_type_block_bytes(t->type);
 }
 
-/* Until the tree the sums would not be kept in memory, but what is multiplied, where nobody else
- * reads it that late. Is that more? */
+/* A product that waits for its tree keeps its factors in memory until then, those that nobody else
+ * reads so late; one that does not wait keeps its sums. Do the factors take more? */
 static bool keeps_more(const graph *g, const members *set, uint32_t product) {
     const graph_node *node = &g->nodes.data[product];
     const uint32_t last = set->node[set->n - 1];
