@@ -14,7 +14,7 @@ import argparse, math, os, sys, time, warnings
 import torch
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../tools"))
-from beryl_library import Failed, Graph, Sdpa, Window, f32, library, u32
+from beryl_graph import Failed, Graph, Sdpa, Window, u32
 import ctypes
 
 F = torch.nn.functional
@@ -77,7 +77,7 @@ def operations():
     moves("silu f16", [floats(N, M, type=F16)], lambda g, x: g("silu", x), F.silu, 2 * N * M, 2)
     moves("add", [x, y], lambda g, x, y: g("add", x, y), torch.add, 3 * N * M)
     moves("chain of 6", [x, y, w],
-          lambda g, x, y, w: g("softcap", g("add", g("gelu_tanh", g("scale", g("mul", g("add", x, y), w), f32(0.5))), x), f32(30)),
+          lambda g, x, y, w: g("softcap", g("add", g("gelu_tanh", g("scale", g("mul", g("add", x, y), w), 0.5)), x), 30.0),
           lambda x, y, w: torch.tanh((F.gelu((x + y) * w * 0.5, approximate="tanh") + x) / 30) * 30, 3 * N * M)
     for name, axis, shape in (("rows", 1, (N, M)), ("columns", 0, (N, M)), ("middle axis", 1, (N // 64, 512, M // 8))):
         count = math.prod(shape)
@@ -87,9 +87,9 @@ def operations():
               lambda x, a=axis: x.amax(a), count)
     moves("sum of all", [values(N, M)], lambda g, x: g("sum", x, None, 0, ctypes.c_bool(False)), lambda x: x.sum(), N * M)
     moves("var of columns", [x], lambda g, x: g("var", x, u32(0), 1, 1, ctypes.c_bool(False)), lambda x: x.var(0), N * M, share=0)
-    moves("layer_norm", [x, w, w], lambda g, x, w, v: g("layer_norm", x, w, v, f32(1e-5)),
+    moves("layer_norm", [x, w, w], lambda g, x, w, v: g("layer_norm", x, w, v, 1e-05),
           lambda x, w, v: F.layer_norm(x, (M,), w, v), 2 * N * M)
-    moves("rms_norm", [x, w], lambda g, x, w: g("rms_norm", x, w, f32(1e-5)), lambda x, w: F.rms_norm(x, (M,), w, 1e-5), 2 * N * M)
+    moves("rms_norm", [x, w], lambda g, x, w: g("rms_norm", x, w, 1e-05), lambda x, w: F.rms_norm(x, (M,), w, 1e-5), 2 * N * M)
     moves("softmax", [x], lambda g, x: g("softmax", x), lambda x: x.softmax(-1), 2 * N * M)
     moves("transpose", [x], lambda g, x: g("copy", g("permute", x, 2, u32(1, 0))), lambda x: x.t().contiguous(), 2 * N * M)
     moves("transpose f16", [floats(N, M, type=F16)], lambda g, x: g("copy", g("permute", x, 2, u32(1, 0))),
@@ -241,19 +241,19 @@ def seconds(start, wait):
     return sorted(round(n) for _ in range(ROUNDS))[ROUNDS // 2]
 
 
-def ours(b, r, tensors, like):
+def ours(r, tensors, like):
     """Seconds, and the result."""
     tensors = [x.contiguous().cpu() for x in tensors]
-    with Graph(b) as g:
-        inputs = [g.input(x) for x in tensors]
+    with Graph() as g:
+        inputs = [g.given(x) for x in tensors]
         y = r["ours"](g, *inputs)
         g.output(y)
         g.compile()
-        g.start()
+        g.run()
         g.wait()
-        got = g.read(y, like.shape, torch.int32 if like.dtype == torch.int64 else like.dtype)
+        got = g.read(y, torch.empty(like.shape, dtype=torch.int32 if like.dtype == torch.int64 else like.dtype))
         for v in (*inputs, y): g.stay(v)
-        return seconds(g.start, g.wait), got
+        return seconds(g.run, g.wait), got
 
 
 def theirs(run, tensors):
@@ -266,7 +266,7 @@ def difference(got, like):
     return float((got.double() - like).norm() / like.norm().clamp(min=1e-30))
 
 
-def timed(b, r, copy):
+def timed(r, copy):
     """Prints the row."""
     torch.use_deterministic_algorithms(r["repeats"], warn_only=True)
     tensors = [make() for make in r["inputs"]]
@@ -286,7 +286,7 @@ def timed(b, r, copy):
     line = f"{r['name']:36}"
     try:
         with torch.no_grad(): like = r["theirs"](*given).cpu()
-        took, got = ours(b, r, tensors, like)
+        took, got = ours(r, tensors, like)
     except Failed as why:
         print(f"{line} {'':9} {eager * 1e6:9.1f} does not run: {why}", flush=True)
         return
@@ -305,7 +305,7 @@ def main():
     torch.utils.deterministic.fill_uninitialized_memory = False
     warnings.filterwarnings("ignore")
     for part in (operations, products, attention, convolutions, networks, order): part()
-    b = library(options.library)
+    Graph.path = options.library
     where = torch.cuda.get_device_name() if CUDA else f"{torch.get_num_threads()} threads"
     print(f"PyTorch {torch.__version__}, {where}; BERYL_DEVICE={os.environ.get('BERYL_DEVICE', '')}")
     print(f"{'':36} {'us':>9} {'eager':>9} {'compiled':>9} {'ratio':>6} {'aim':>4}")
@@ -314,7 +314,7 @@ def main():
     y = torch.empty_like(x)
     copy = 2 * x.numel() * 4 / theirs(lambda x: y.copy_(x), [x])
     for r in ROWS:
-        if not options.names or any(name in r["name"] or name == r["part"] for name in options.names): timed(b, r, copy)
+        if not options.names or any(name in r["name"] or name == r["part"] for name in options.names): timed(r, copy)
 
 
 main()

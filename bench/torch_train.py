@@ -7,7 +7,7 @@ A time is the best of a few rounds of runs queued at once; GB/s counts what has 
 Numbers are random, matrices of PyTorch without TF32. --small: sizes that a processor can do, to see that all of it runs.
 """
 import argparse, os, sys, time
-sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../tools"))
 import torch
 import torch.nn.functional as F
 from beryl_graph import Graph
