@@ -52,10 +52,9 @@ void back_bind(back_bound *x, tile_kernel *k, const back_task *t, ir_access out)
                           : tile_bind(k, "out", a->out, IR_F32, out);
 }
 
-ir_id back_read(const back_bound *x, tile_kernel *k, const back_lines *lines, uint32_t which,
-                ir_id line, ir_id head, ir_id e, uint32_t width) {
+ir_id back_read(tile_kernel *k, const back_lines *lines, uint32_t which, ir_id line, ir_id head,
+                ir_id e, uint32_t width) {
     ir_builder *b = k->b;
-    (void)x;
     ir_id at = ir_add(b, tile_mul(k, line, lines->stride[which][0]),
                       tile_mul(k, head, lines->stride[which][1]));
     at = ir_add(b, ir_add(b, at, lines->offset[which]), e);
@@ -158,7 +157,7 @@ beryl_status back_halve(lowering *l, const graph_node *node, const back_task *t,
     for (uint32_t i = 0; i < (pairs ? 2u : 1u); i++) {
         ir_id both[2];
         for (uint32_t n = 0; n < 2; n++)
-            both[n] = back_read(&x, k, lines, i, at, head, tile_add(k, e, 4 * n), 4);
+            both[n] = back_read(k, lines, i, at, head, tile_add(k, e, 4 * n), 4);
         ir_id all = ir_compose(b, both, 2), to = tile_mul(k, lane, EIGHT);
         ir_store(b, out[i], to, ir_cast(b, i ? type : IR_F16, all));
         if (!i && back_halves_has(t, type, 2)) ir_store(b, out[2], to, ir_cast(b, type, all));
@@ -192,7 +191,7 @@ static ir_id nothing(serial *s) {
 
 static ir_id read(serial *s, const back_lines *lines, uint32_t which, ir_id line, ir_id head,
                   ir_id e) {
-    return back_read(&s->x, &s->k, lines, which, line, head, e, s->wide);
+    return back_read(&s->k, lines, which, line, head, e, s->wide);
 }
 
 /* q k, and d v where it is wanted. */

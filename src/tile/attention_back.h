@@ -42,8 +42,8 @@ typedef struct back_bound {
 
 void back_bind(back_bound *x, tile_kernel *k, const back_task *t, ir_access out);
 /* `width` elements, from element e of a line on, as F32. */
-ir_id back_read(const back_bound *x, tile_kernel *k, const back_lines *lines, uint32_t which,
-                ir_id line, ir_id head, ir_id e, uint32_t width);
+ir_id back_read(tile_kernel *k, const back_lines *lines, uint32_t which, ir_id line, ir_id head,
+                ir_id e, uint32_t width);
 /* Do all lines begin at multiples of so many elements? */
 bool back_reads(const lowering *l, const back_task *t, uint32_t wide);
 /* Of a pair that the row sees; score: not yet scaled; d v: not read towards v. */
@@ -57,6 +57,44 @@ void back_store_sums(const back_bound *x, tile_kernel *k, ir_id at, ir_id most, 
 /* The step that adds the sums in scratch up, in one order. */
 beryl_status back_merge(lowering *l, const graph_node *node, const back_task *t,
                         beryl_error *error);
+
+/* ---- the walk of a workgroup that owns a block of lines -------------------------------------- */
+
+typedef struct back_walk {
+    tile_kernel *k;
+    const back_task *t;
+    back_bound x;
+    uint32_t own, other;              /* lines of a block; */
+    uint32_t group, queries;          /* heads and queries of a block of rows */
+    ir_id share;                      /* of the heads of a key, where those are shared */
+    ir_id kv, first_own, first_other; /* key, or query, */
+    ir_id first_head, n_query;        /* of the block of rows */
+} back_walk;
+
+/* With own, other, group and queries set; t->split holds. */
+void back_walk_bind(back_walk *w, tile_kernel *k, const back_task *t);
+/* The owned block. */
+void back_own(back_walk *w);
+/* Of a line of the block of rows; beyond the last query: of that. */
+void back_row_of(const back_walk *w, ir_id line, ir_id *query, ir_id *head);
+ir_id back_is_row(const back_walk *w, ir_id line);
+ir_id back_sums_at(const back_walk *w, ir_id query, ir_id head);
+/* The keys first .. end - 1 of a query. */
+void back_keys_of(const back_walk *w, ir_id query, ir_id *first, ir_id *end);
+/* Of a line of the owned or the other block: query or key, its head; is it a row? */
+bool back_line_of(const back_walk *w, bool own, ir_id line, ir_id *at, ir_id *head);
+/* As back_read, of a line of the owned or the other block. */
+ir_id back_line_read(const back_walk *w, bool own, uint32_t which, ir_id line, ir_id e,
+                     uint32_t width);
+/* What comes until back_others_end is done for each block of others of which some line meets an
+ * owned one. */
+void back_others(back_walk *w);
+void back_others_end(back_walk *w);
+/* Where results of an owned line begin, and whether there is such a line. */
+ir_id back_result_at(const back_walk *w, ir_id line, ir_id *is);
+/* The kernel's end, and the step that adds shares up. parts: workgroups that share its columns. */
+beryl_status back_walk_end(back_walk *w, const graph_node *node, uint32_t parts,
+                           beryl_error *error);
 
 /* ---- halves ---------------------------------------------------------------------------------- */
 

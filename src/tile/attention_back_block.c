@@ -27,15 +27,14 @@ typedef struct block {
     tile_kernel k;
     const back_task *t;
     form f;
-    back_bound x;
+    back_walk w;
     /* workgroup: owned lines and sums [d, own]; others [other, d]; products, then weights
      * [other, own] */
     ir_memory own[2], others[2], sums, scores, slopes;
     ir_memory of_own[4];                /* registers [own]: of rows; of keys 0: their places */
     ir_memory most, total;              /* registers [own], of BACK_SUMS */
-    ir_memory from, to;                 /* registers: keys that some row of the block sees */
     ir_memory part[VECTORS_MAX * EACH]; /* registers [wide] */
-    ir_id zero, kv, first_own, first_other, first_head, n_query;
+    ir_id zero;
 } block;
 
 static bool form_of(const lowering *l, const back_task *t, form *f) {
@@ -109,7 +108,8 @@ static void bind(block *x) {
     const form *f = &x->f;
     const uint32_t d = x->t->a.d;
     const bool sums = x->t->kind == BACK_SUMS;
-    back_bind(&x->x, k, x->t, IR_READ_WRITE);
+    x->w = (back_walk){.own = f->own, .other = f->other, .group = f->group, .queries = f->queries};
+    back_walk_bind(&x->w, k, x->t);
     for (uint32_t i = 0; i < 2; i++) {
         if (!i || wants_slopes(x)) x->own[i] = ir_workgroup(b, IR_F32, d * f->own);
         if (!i || !sums) x->others[i] = ir_workgroup(b, IR_F32, f->other * d);
@@ -123,86 +123,34 @@ static void bind(block *x) {
         x->most = ir_register(b, IR_F32, f->own);
         x->total = ir_register(b, IR_F32, f->own);
     }
-    x->from = ir_register(b, IR_U32, 1);
-    x->to = ir_register(b, IR_U32, 1);
     for (uint32_t i = 0; i < f->vectors * EACH; i++) x->part[i] = ir_register(b, IR_F32, f->wide);
     x->zero = ir_u32(b, 0);
 }
 
 /* ---- lines ----------------------------------------------------------------------------------- */
 
-static ir_id first_query(block *x) {
-    return back_owns_rows(x->t) ? x->first_own : x->first_other;
-}
-
-/* Of a line of the block of rows; beyond the last query: of that. */
-static void row_of(block *x, ir_id line, ir_id *query, ir_id *head) {
-    tile_kernel *k = &x->k;
-    ir_builder *b = k->b;
-    ir_id own = ir_min(b, tile_div(k, line, x->f.group), tile_add(k, x->n_query, UINT32_MAX));
-    *query = ir_add(b, first_query(x), own);
-    *head = ir_add(b, x->first_head, tile_rem(k, line, x->f.group));
-}
-
-static ir_id is_row(block *x, ir_id line) {
-    return ir_lt(x->k.b, tile_div(&x->k, line, x->f.group), x->n_query);
-}
-
-static ir_id sums_at(block *x, ir_id query, ir_id head) {
-    ir_builder *b = x->k.b;
-    return tile_mul(&x->k, ir_fma(b, query, constant(x, x->t->a.n_head), head), 4);
-}
-
 /* As sums have it: of BACK_SUMS the first two are 0. */
 static void stats_of(block *x, ir_id query, ir_id head, ir_id stats[4]) {
     tile_kernel *k = &x->k;
     ir_builder *b = k->b;
     if (x->t->kind != BACK_SUMS) {
-        ir_id all = ir_load(b, x->x.sums, sums_at(x, query, head), 4);
+        ir_id all = ir_load(b, x->w.x.sums, back_sums_at(&x->w, query, head), 4);
         for (uint32_t i = 0; i < 4; i++) stats[i] = ir_extract(b, all, i);
         return;
     }
-    attention_keys keys;
-    attention_keys_of(&x->x.places, k, &x->t->a, query, &keys);
-    ir_id some = ir_lt(b, keys.first, keys.end);
+    ir_id first, end;
+    back_keys_of(&x->w, query, &first, &end);
+    ir_id some = ir_lt(b, first, end);
     stats[0] = stats[1] = ir_f32(b, 0);
-    stats[2] = ir_select(b, some, ir_cast(b, IR_F32, keys.first), ir_f32(b, 1));
-    stats[3] =
-        ir_select(b, some, ir_cast(b, IR_F32, tile_add(k, keys.end, UINT32_MAX)), ir_f32(b, 0));
-}
-
-/* from .. to - 1: keys that some query of the block sees. */
-static void scan(block *x) {
-    tile_kernel *k = &x->k;
-    ir_builder *b = k->b;
-    ir_set(b, x->from, constant(x, UINT32_MAX));
-    ir_set(b, x->to, x->zero);
-    ir_id query = ir_loop(b, x->zero, x->n_query, constant(x, 1)), stats[4];
-    stats_of(x, ir_add(b, first_query(x), query), x->first_head, stats);
-    ir_if(b, ir_le(b, stats[2], stats[3]));
-    ir_set(b, x->from, ir_min(b, ir_get(b, x->from), ir_cast(b, IR_U32, stats[2])));
-    ir_set(b, x->to, ir_max(b, ir_get(b, x->to), tile_add(k, ir_cast(b, IR_U32, stats[3]), 1)));
-    ir_end(b);
-    ir_end(b);
-}
-
-static ir_id line_read(block *x, bool own, uint32_t which, ir_id line, ir_id e) {
-    tile_kernel *k = &x->k;
-    ir_builder *b = k->b;
-    const bool rows = own == back_owns_rows(x->t);
-    ir_id at, head = x->kv;
-    if (rows) row_of(x, line, &at, &head);
-    else
-        at = ir_min(b, ir_add(b, own ? x->first_own : x->first_other, line),
-                    tile_add(k, x->x.n_key, UINT32_MAX));
-    return back_read(&x->x, k, rows ? &x->x.rows : &x->x.keys, which, at, head, e, x->f.reads);
+    stats[2] = ir_select(b, some, ir_cast(b, IR_F32, first), ir_f32(b, 1));
+    stats[3] = ir_select(b, some, ir_cast(b, IR_F32, tile_add(k, end, UINT32_MAX)), ir_f32(b, 0));
 }
 
 static void stage_own(block *x, uint32_t which) {
     tile_kernel *k = &x->k;
     ir_builder *b = k->b;
     ir_id line = steps(x, x->f.own, 1), e = steps(x, x->t->a.d, x->f.reads);
-    ir_id some = line_read(x, true, which, line, e);
+    ir_id some = back_line_read(&x->w, true, which, line, e, x->f.reads);
     for (uint32_t i = 0; i < x->f.reads; i++)
         ir_store(b, x->own[which], ir_add(b, line_at(x, tile_add(k, e, i), 0), line),
                  x->f.reads == 1 ? some : ir_extract(b, some, i));
@@ -216,7 +164,7 @@ static void stage_others(block *x, uint32_t which) {
     const uint32_t d = x->t->a.d;
     ir_id line = steps(x, x->f.other, 1), e = steps(x, d, x->f.reads);
     ir_store(b, x->others[which], ir_add(b, tile_mul(k, line, d), e),
-             line_read(x, false, which, line, e));
+             back_line_read(&x->w, false, which, line, e, x->f.reads));
     ir_end(b);
     ir_end(b);
 }
@@ -230,11 +178,11 @@ static void begin(block *x) {
     ir_id line = steps(x, f->own, 1);
     if (back_owns_rows(x->t)) {
         ir_id query, head, stats[4];
-        row_of(x, line, &query, &head);
+        back_row_of(&x->w, line, &query, &head);
         stats_of(x, query, head, stats);
         for (uint32_t i = 0; i < 4; i++) ir_store(b, x->of_own[i], line, stats[i]);
     } else {
-        ir_store(b, x->of_own[0], line, ir_cast(b, IR_F32, ir_add(b, x->first_own, line)));
+        ir_store(b, x->of_own[0], line, ir_cast(b, IR_F32, ir_add(b, x->w.first_own, line)));
     }
     ir_end(b);
     for (uint32_t v = 0; sums && v < f->vectors; v++) {
@@ -290,12 +238,12 @@ static void other_stats(block *x, ir_id line, ir_id of[4], ir_id *key) {
     ir_builder *b = x->k.b;
     ir_id query, head, is;
     if (back_owns_rows(x->t)) {
-        *key = many(x, ir_cast(b, IR_F32, ir_add(b, x->first_other, line)));
+        *key = many(x, ir_cast(b, IR_F32, ir_add(b, x->w.first_other, line)));
         return;
     }
-    row_of(x, line, &query, &head);
+    back_row_of(&x->w, line, &query, &head);
     stats_of(x, query, head, of);
-    is = is_row(x, line);
+    is = back_is_row(&x->w, line);
     of[2] = ir_select(b, is, of[2], ir_f32(b, 1));
     of[3] = ir_select(b, is, of[3], ir_f32(b, 0));
     for (uint32_t i = 0; i < 4; i++) of[i] = many(x, of[i]);
@@ -316,7 +264,7 @@ static void weigh(block *x) {
         ir_id at = line_at(x, line, v), sees = pair_sees(x, v, of, &key);
         ir_id slope = wants_slopes(x) ? vector_load(x, x->slopes, at) : IR_NO_ID;
         ir_id weight =
-            back_weight(&x->x, &x->k, x->t, vector_load(x, x->scores, at), slope, of[0], of[1]);
+            back_weight(&x->w.x, &x->k, x->t, vector_load(x, x->scores, at), slope, of[0], of[1]);
         ir_store(b, x->scores, at, ir_select(b, sees, weight, number(x, 0)));
     }
     ir_end(b);
@@ -349,7 +297,7 @@ static void add_scores(block *x) {
         ir_id own = constant(x, v * x->f.wide), sees = pair_sees(x, v, of, &key),
               before = of_lines(x, x->most, v);
         ir_id score =
-            ir_mul(b, vector_load(x, x->scores, line_at(x, line, v)), many(x, x->x.scale));
+            ir_mul(b, vector_load(x, x->scores, line_at(x, line, v)), many(x, x->w.x.scale));
         score = ir_select(b, sees, score, number(x, ATTENTION_MASKED));
         ir_id now = ir_max(b, before, score);
         ir_store(b, x->total, own,
@@ -380,43 +328,31 @@ static void finish_sums(block *x) {
     ir_builder *b = k->b;
     const attention_task *a = &x->t->a;
     ir_id line = steps(x, x->f.own, 1), query, head;
-    attention_keys keys;
-    row_of(x, line, &query, &head);
-    ir_if(b, is_row(x, line));
+    ir_id first, end;
+    back_row_of(&x->w, line, &query, &head);
+    ir_if(b, back_is_row(&x->w, line));
     ir_store(b, x->part[0], x->zero, number(x, 0));
     ir_id e = steps(x, a->d, x->f.reads);
     ir_id at = tile_mul(k, ir_fma(b, query, constant(x, a->n_head), head), a->d);
-    ir_id y = ir_load(b, x->x.y, ir_add(b, ir_add(b, at, x->x.y_offset), e), x->f.reads);
+    ir_id y = ir_load(b, x->w.x.y, ir_add(b, ir_add(b, at, x->w.x.y_offset), e), x->f.reads);
     ir_store(b, x->part[0], x->zero,
-             ir_fma(b, y, back_read(&x->x, k, &x->x.rows, 1, query, head, e, x->f.reads),
+             ir_fma(b, y, back_read(k, &x->w.x.rows, 1, query, head, e, x->f.reads),
                     ir_load(b, x->part[0], x->zero, x->f.reads)));
     ir_end(b);
-    attention_keys_of(&x->x.places, k, a, query, &keys);
-    back_store_sums(&x->x, k, sums_at(x, query, head), ir_load(b, x->most, line, 1),
+    back_keys_of(&x->w, query, &first, &end);
+    back_store_sums(&x->w.x, k, back_sums_at(&x->w, query, head), ir_load(b, x->most, line, 1),
                     ir_load(b, x->total, line, 1),
-                    tile_sum_vector(k, ir_load(b, x->part[0], x->zero, x->f.reads)), keys.first,
-                    keys.end);
+                    tile_sum_vector(k, ir_load(b, x->part[0], x->zero, x->f.reads)), first, end);
     ir_end(b);
     ir_end(b);
 }
 
 static void finish(block *x) {
-    tile_kernel *k = &x->k;
-    ir_builder *b = k->b;
-    const attention_task *a = &x->t->a;
-    const bool rows = back_owns_rows(x->t);
-    ir_id line = steps(x, x->f.own, 1), at, head = x->kv, is;
-    if (rows) {
-        row_of(x, line, &at, &head);
-        is = is_row(x, line);
-    } else {
-        at = ir_add(b, x->first_own, line);
-        is = ir_lt(b, at, x->x.n_key);
-    }
+    ir_builder *b = x->k.b;
+    ir_id line = steps(x, x->f.own, 1), is, at = back_result_at(&x->w, line, &is);
     ir_if(b, is);
-    at = tile_mul(k, ir_fma(b, at, constant(x, rows ? a->n_head : a->n_kv), head), a->d);
-    ir_id e = steps(x, a->d, 1);
-    ir_store(b, x->x.out, ir_add(b, at, e),
+    ir_id e = steps(x, x->t->a.d, 1);
+    ir_store(b, x->w.x.out, ir_add(b, at, e),
              ir_load(b, x->sums, ir_add(b, line_at(x, e, 0), line), 1));
     ir_end(b);
     ir_end(b);
@@ -425,60 +361,18 @@ static void finish(block *x) {
 
 /* ---- the kernel ------------------------------------------------------------------------------ */
 
-static void own_rows(block *x) {
-    tile_kernel *k = &x->k;
-    ir_builder *b = k->b;
-    const form *f = &x->f;
-    /* long ones first */
-    ir_id late = tile_add(k, ir_sub(b, ir_groups(b, 0), ir_group(b, 0)), UINT32_MAX);
-    x->first_own = tile_mul(k, late, f->queries);
-    x->n_query = ir_min(b, constant(x, f->queries), ir_sub(b, x->x.n_row, x->first_own));
-    x->first_head = tile_mul(k, ir_group(b, 1), f->group);
-    x->kv = tile_div(k, x->first_head, x->t->a.n_head / x->t->a.n_kv);
-    begin(x);
-    scan(x);
-    x->first_other = ir_loop(b, ir_get(b, x->from), ir_get(b, x->to), constant(x, f->other));
-    turn(x);
-    ir_end(b);
-}
-
-static void own_keys(block *x) {
-    tile_kernel *k = &x->k;
-    ir_builder *b = k->b;
-    const form *f = &x->f;
-    const uint32_t heads = x->t->a.n_head / x->t->a.n_kv;
-    x->first_own = tile_mul(k, ir_group(b, 0), f->own);
-    x->kv = ir_group(b, 1);
-    begin(x);
-    ir_id head = steps(x, heads, f->group);
-    x->first_head = ir_add(b, tile_mul(k, x->kv, heads), head);
-    x->first_other = ir_loop(b, x->zero, x->x.n_row, constant(x, f->queries));
-    x->n_query = ir_min(b, constant(x, f->queries), ir_sub(b, x->x.n_row, x->first_other));
-    scan(x);
-    ir_if(b, ir_and(b, ir_lt(b, ir_get(b, x->from), tile_add(k, x->first_own, f->own)),
-                    ir_gt(b, ir_get(b, x->to), x->first_own)));
-    turn(x);
-    ir_end(b);
-    ir_end(b);
-    ir_end(b);
-}
-
 beryl_status back_block(lowering *l, const graph_node *node, const back_task *t,
                         beryl_error *error) {
     block x = {.t = t};
-    tile_kernel *k = &x.k;
-    const form *f = &x.f;
-    const attention_task *a = &t->a;
     if (!form_of(l, t, &x.f)) return lower_refuse(l, node, "heads of this shape", error);
-    tile_begin(k, l, node, t->kind == BACK_SUMS ? "attention_sums" : "attention_back", 1);
+    tile_begin(&x.k, l, node, t->kind == BACK_SUMS ? "attention_sums" : "attention_back", 1);
     bind(&x);
-    if (back_owns_rows(t)) own_rows(&x);
-    else own_keys(&x);
+    back_own(&x.w);
+    begin(&x);
+    back_others(&x.w);
+    turn(&x);
+    back_others_end(&x.w);
     if (t->kind == BACK_SUMS) finish_sums(&x);
     else finish(&x);
-    return back_owns_rows(t)
-               ? tile_end_3d(k, a->rows, f->queries, (lower_count){a->n_head / f->group, 0}, 1,
-                             (lower_count){1, 0}, 1, error)
-               : tile_end_3d(k, a->held, f->own, (lower_count){a->n_kv, 0}, 1, (lower_count){1, 0},
-                             1, error);
+    return back_walk_end(&x.w, node, 1, error);
 }

@@ -103,7 +103,7 @@ static pair pair_of_rows(back_matrix_kernel *m, uint32_t i) {
     const bool rows = back_owns_rows(m->t);
     for (uint32_t w = 0; w < 2; w++) {
         ir_id line = other_line(m, i, w);
-        if (rows) keys[w] = ir_cast(b, IR_F32, ir_add(b, m->first_other, line));
+        if (rows) keys[w] = ir_cast(b, IR_F32, ir_add(b, m->w.first_other, line));
         else of[w] = ir_load(b, m->stats, ir_add(b, m->stats_at, tile_mul(&m->k, line, 4)), 4);
     }
     if (rows) p.key = ir_compose(b, keys, 2);
@@ -119,7 +119,7 @@ static pair pair_with(back_matrix_kernel *m, const pair *of, uint32_t q) {
     ir_builder *b = m->k.b;
     pair p = *of;
     if (!back_owns_rows(m->t)) {
-        p.key = ir_splat(b, ir_cast(b, IR_F32, ir_add(b, m->first_own, own_line(m, q))), 2);
+        p.key = ir_splat(b, ir_cast(b, IR_F32, ir_add(b, m->w.first_own, own_line(m, q))), 2);
         return p;
     }
     ir_id own = ir_load(b, m->of_own, constant(m, q * 4), 4);
@@ -229,14 +229,14 @@ static void find_deltas(back_matrix_kernel *m) {
     ir_memory part = ir_register(b, IR_F32, 4);
     for (uint32_t q = 0; q < 2 * m->f.each; q++) {
         ir_id query, head, at;
-        back_row_of(m, own_line(m, q), &query, &head);
+        back_row_of(&m->w, own_line(m, q), &query, &head);
         at = tile_mul(k, ir_fma(b, query, constant(m, a->n_head), head), a->d);
         ir_store(b, part, constant(m, 0), ir_number(b, IR_F32, 4, 0));
         ir_id e = ir_loop_unrolled(b, tile_mul(k, tile_rem(k, m->lane, 4), 4), constant(m, a->d),
                                    constant(m, 16), 4);
-        ir_id y = ir_load(b, m->x.y, ir_add(b, ir_add(b, at, m->x.y_offset), e), 4);
+        ir_id y = ir_load(b, m->w.x.y, ir_add(b, ir_add(b, at, m->w.x.y_offset), e), 4);
         ir_store(b, part, constant(m, 0),
-                 ir_fma(b, y, back_read(&m->x, k, &m->x.rows, 1, query, head, e, 4),
+                 ir_fma(b, y, back_read(k, &m->w.x.rows, 1, query, head, e, 4),
                         ir_load(b, part, constant(m, 0), 4)));
         ir_end(b);
         ir_store(b, m->delta, constant(m, q),
@@ -256,11 +256,11 @@ static void sums_finish(back_matrix_kernel *m) {
         attention_keys keys;
         ir_id delta = shared(m, ir_load(b, m->delta, constant(m, q), 1), true);
         total = shared(m, total, true);
-        back_row_of(m, line, &query, &head);
-        attention_keys_of(&m->x.places, k, &m->t->a, query, &keys);
-        ir_if(b,
-              ir_and(b, ir_eq(b, tile_rem(k, m->lane, 4), constant(m, 0)), back_is_row(m, line)));
-        back_store_sums(&m->x, k, back_sums_at(m, query, head),
+        back_row_of(&m->w, line, &query, &head);
+        attention_keys_of(&m->w.x.places, k, &m->t->a, query, &keys);
+        ir_if(b, ir_and(b, ir_eq(b, tile_rem(k, m->lane, 4), constant(m, 0)),
+                        back_is_row(&m->w, line)));
+        back_store_sums(&m->w.x, k, back_sums_at(&m->w, query, head),
                         ir_mul(b, most, ir_f32(b, 1 / LOG2_E)), total, delta, keys.first, keys.end);
         ir_end(b);
     }
@@ -277,14 +277,8 @@ static void own_rows(back_matrix_kernel *m) {
     tile_kernel *k = &m->k;
     ir_builder *b = k->b;
     const back_form *f = &m->f;
-    const attention_task *a = &m->t->a;
-    /* long ones first */
-    ir_id late = tile_add(k, ir_sub(b, ir_groups(b, 0), ir_group(b, 0)), UINT32_MAX), found[4],
-          range[4];
-    m->first_own = tile_mul(k, late, f->queries);
-    m->n_query = ir_min(b, constant(m, f->queries), ir_sub(b, m->x.n_row, m->first_own));
-    m->first_head = tile_mul(k, ir_group(b, 1), f->group);
-    m->kv = tile_div(k, m->first_head, a->n_head / a->n_kv);
+    ir_id found[4], range[4];
+    back_own(&m->w);
     for (uint32_t q = 0; q < 2 * f->each; q++)
         ir_store(b, m->of_own, constant(m, q * 4), back_stats_of(m, own_line(m, q)));
     back_reach(m, f->own, IR_NO_ID, found);
@@ -298,19 +292,19 @@ static void own_rows(back_matrix_kernel *m) {
     for (uint32_t i = 0; i < 4; i++) ir_store(b, m->uniform, constant(m, i), found[i]);
     ir_end(b);
     for (uint32_t i = 0; i < 4; i++) range[i] = ir_uniform_load(b, m->uniform, constant(m, i));
-    m->first_other = range[0];
+    m->w.first_other = range[0];
     if (f->direct) back_copy_others(m, constant(m, 0));
-    m->first_other = ir_loop(b, range[0], range[1], constant(m, f->other));
-    m->whole = ir_and(b, ir_ge(b, m->first_other, range[2]),
-                      ir_le(b, tile_add(k, m->first_other, f->other), range[3]));
+    m->w.first_other = ir_loop(b, range[0], range[1], constant(m, f->other));
+    m->whole = ir_and(b, ir_ge(b, m->w.first_other, range[2]),
+                      ir_le(b, tile_add(k, m->w.first_other, f->other), range[3]));
     if (f->direct) {
-        ir_id now = m->first_other, next = tile_add(k, now, f->other);
+        ir_id now = m->w.first_other, next = tile_add(k, now, f->other);
         m->slot = slot_of(m, tile_div(k, ir_sub(b, now, range[0]), f->other));
         back_arrive(m);
         ir_if(b, ir_lt(b, next, range[1]));
-        m->first_other = next;
+        m->w.first_other = next;
         back_copy_others(m, ir_sub(b, constant(m, f->other * f->d), m->slot));
-        m->first_other = now;
+        m->w.first_other = now;
         ir_end(b);
     } else {
         ir_barrier(b);
@@ -326,9 +320,9 @@ static void own_rows(back_matrix_kernel *m) {
 /* A tile of queries from `first` on. */
 static void take_queries(back_matrix_kernel *m, ir_id first) {
     ir_builder *b = m->k.b;
-    ir_id n = m->x.n_row, queries = constant(m, m->f.queries);
-    m->first_other = ir_min(b, first, tile_add(&m->k, n, UINT32_MAX));
-    m->n_query = ir_min(b, queries, ir_sub(b, ir_max(b, n, first), first));
+    ir_id n = m->w.x.n_row, queries = constant(m, m->f.queries);
+    m->w.first_other = ir_min(b, first, tile_add(&m->k, n, UINT32_MAX));
+    m->w.n_query = ir_min(b, queries, ir_sub(b, ir_max(b, n, first), first));
 }
 
 /* Subgroups look at a tile of rows each: 0: no row sees an owned key; 2: all see all. */
@@ -336,8 +330,8 @@ static void look(back_matrix_kernel *m) {
     tile_kernel *k = &m->k;
     ir_builder *b = k->b;
     const back_form *f = &m->f;
-    ir_id range[4], begin = ir_cast(b, IR_F32, m->first_own),
-                    last = ir_cast(b, IR_F32, tile_add(k, m->first_own, f->own - 1));
+    ir_id range[4], begin = ir_cast(b, IR_F32, m->w.first_own),
+                    last = ir_cast(b, IR_F32, tile_add(k, m->w.first_own, f->own - 1));
     back_reach(m, f->other, tile_mul(k, m->warp, f->other * 4), range);
     ir_id meet = ir_and(b, ir_le(b, range[0], last), ir_ge(b, range[1], begin)),
           whole = ir_and(b, ir_le(b, range[2], begin), ir_ge(b, range[3], last));
@@ -369,13 +363,12 @@ static void own_keys(back_matrix_kernel *m) {
     const back_form *f = &m->f;
     const attention_task *a = &m->t->a;
     const uint32_t heads = a->n_head / a->n_kv, some = heads / f->split;
-    m->first_own = tile_mul(k, ir_group(b, 0), f->own);
-    m->kv = ir_group(b, 1);
+    back_own(&m->w);
     back_stage_own(m);
     ir_id head = ir_loop(b, constant(m, 0), constant(m, some), constant(m, f->group));
-    m->first_head =
-        ir_add(b, tile_mul(k, m->kv, heads), ir_fma(b, m->share, constant(m, some), head));
-    ir_id first = ir_loop(b, constant(m, 0), m->x.n_row, constant(m, f->warps * f->queries));
+    if (f->split > 1) head = ir_fma(b, m->w.share, constant(m, some), head);
+    m->w.first_head = ir_add(b, tile_mul(k, m->w.kv, heads), head);
+    ir_id first = ir_loop(b, constant(m, 0), m->w.x.n_row, constant(m, f->warps * f->queries));
     if (f->direct) {
         ir_barrier(b);
         take_queries(m, first);
@@ -407,26 +400,16 @@ static void finish(back_matrix_kernel *m) {
     ir_builder *b = k->b;
     const back_form *f = &m->f;
     const attention_task *a = &m->t->a;
-    const bool rows = back_owns_rows(m->t);
     ir_id column =
         ir_add(b, tile_mul(k, m->part, f->columns), tile_mul(k, tile_rem(k, m->lane, 4), 2));
-    ir_id factor = ir_splat(b, wants_slopes(m->t) ? m->x.scale : ir_f32(b, 1), 2);
+    ir_id factor = ir_splat(b, wants_slopes(m->t) ? m->w.x.scale : ir_f32(b, 1), 2);
     for (uint32_t q = 0; q < 2 * f->each; q++) {
-        ir_id line = own_line(m, q), at, head = m->kv, is;
-        if (rows) {
-            back_row_of(m, line, &at, &head);
-            is = back_is_row(m, line);
-        } else {
-            at = ir_add(b, m->first_own, line);
-            is = ir_lt(b, at, m->x.n_key);
-        }
-        if (f->split > 1) at = ir_fma(b, m->share, constant(m, a->n_row), at);
-        at = tile_mul(k, ir_fma(b, at, constant(m, rows ? a->n_head : a->n_kv), head), a->d);
+        ir_id is, at = back_result_at(&m->w, own_line(m, q), &is);
         ir_if(b, is);
         for (uint32_t c = 0; c < m->n_column; c++) {
             ir_id e = tile_add(k, column, c * TILE);
             if (f->d != a->d) ir_if(b, ir_lt(b, e, constant(m, a->d)));
-            ir_store(b, m->x.out, ir_add(b, at, e),
+            ir_store(b, m->w.x.out, ir_add(b, at, e),
                      ir_mul(b,
                             ir_fragment_get(b, m->sum, constant(m, q / 2 * m->n_column + c), q % 2),
                             factor));
@@ -446,7 +429,6 @@ beryl_status back_matrix(lowering *l, const graph_node *node, const back_task *t
     back_task t = *task;
     back_matrix_kernel m = {.t = &t};
     const back_form *f = &m.f;
-    const attention_task *a = &t.a;
     if (!back_form_of(l, task, &m.f)) return lower_refuse(l, node, "heads of this shape", error);
     t.split = f->split;
     tile_kernel *k = &m.k;
@@ -469,11 +451,5 @@ beryl_status back_matrix(lowering *l, const graph_node *node, const back_task *t
     else own_keys(&m);
     if (t.kind == BACK_SUMS) sums_finish(&m);
     else finish(&m);
-    const lower_count z = {(uint64_t)f->parts * f->split, 0};
-    beryl_status status =
-        back_owns_rows(&t)
-            ? tile_end_3d(k, a->rows, f->queries, (lower_count){a->n_head / f->group, 0}, 1, z, 1,
-                          error)
-            : tile_end_3d(k, a->held, f->own, (lower_count){a->n_kv, 0}, 1, z, 1, error);
-    return status == BERYL_OK && f->split > 1 ? back_merge(l, node, &t, error) : status;
+    return back_walk_end(&m.w, node, f->parts, error);
 }

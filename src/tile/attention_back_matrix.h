@@ -40,7 +40,7 @@ typedef struct back_matrix_kernel {
     tile_kernel k;
     const back_task *t;
     back_form f;
-    back_bound x;
+    back_walk w;
     /* of the workgroup, [own or other, line]: pairs of lines, and the twin; f32 [warps, other, 4]:
      * of rows that are the others, a tile a subgroup: sum in exponents of 2, delta, first and last
      * key */
@@ -56,10 +56,9 @@ typedef struct back_matrix_kernel {
     ir_fragments score, slope, weight, sum;
     uint32_t n_other, n_column;     /* fragments */
     ir_id local, lane, warp, scale; /* scale: of exponents of 2 */
-    ir_id kv, first_own, first_other, first_head, n_query;
-    ir_id part, share; /* of columns; of heads */
-    ir_id stats_at;    /* of the tile in hand */
-    ir_id whole;       /* every owned line meets every other one */
+    ir_id part;                     /* of columns */
+    ir_id stats_at;                 /* of the tile in hand */
+    ir_id whole;                    /* every owned line meets every other one */
 } back_matrix_kernel;
 
 static inline ir_id constant(back_matrix_kernel *m, uint32_t n) {
@@ -69,10 +68,6 @@ static inline ir_id constant(back_matrix_kernel *m, uint32_t n) {
 bool back_form_of(const lowering *l, const back_task *t, back_form *f);
 void back_bind_matrix(back_matrix_kernel *m);
 
-/* Of a line of the tile of rows; beyond the last query: of that. */
-void back_row_of(back_matrix_kernel *m, ir_id line, ir_id *query, ir_id *head);
-ir_id back_is_row(back_matrix_kernel *m, ir_id line);
-ir_id back_sums_at(back_matrix_kernel *m, ir_id query, ir_id head);
 /* Sum in exponents of 2, delta, first and last key of a row; no row: no keys. */
 ir_id back_stats_of(back_matrix_kernel *m, ir_id line);
 /* The keys that rows of a tile see: some of them [0] to [1] (none: above it), all of them [2] to

@@ -109,8 +109,10 @@ void back_bind_matrix(back_matrix_kernel *m) {
     const back_form *f = &m->f;
     const back_kind kind = m->t->kind;
     const bool sums = kind == BACK_SUMS;
-    back_bind(&m->x, k, m->t, IR_READ_WRITE);
-    m->scale = ir_mul(b, m->x.scale, ir_f32(b, LOG2_E));
+    m->w = (back_walk){
+        .own = m->f.own, .other = m->f.other, .group = m->f.group, .queries = m->f.queries};
+    back_walk_bind(&m->w, k, m->t);
+    m->scale = ir_mul(b, m->w.x.scale, ir_f32(b, LOG2_E));
     if (f->direct) bind_direct(m);
     for (uint32_t i = 0; i < 2 && !f->direct; i++) {
         if (!i || wants_slopes(m->t))
@@ -145,44 +147,26 @@ void back_bind_matrix(back_matrix_kernel *m) {
     m->lane = tile_rem(k, m->local, LANES);
     m->warp = tile_div(k, m->local, LANES);
     m->part = tile_rem(k, ir_group(b, 2), f->parts);
-    m->share = tile_div(k, ir_group(b, 2), f->parts);
+    if (f->split > 1) m->w.share = tile_div(k, ir_group(b, 2), f->parts);
 }
 
 /* ---- rows ------------------------------------------------------------------------------------ */
 
-void back_row_of(back_matrix_kernel *m, ir_id line, ir_id *query, ir_id *head) {
-    tile_kernel *k = &m->k;
-    ir_builder *b = k->b;
-    ir_id last = tile_add(k, ir_max(b, m->n_query, constant(m, 1)), UINT32_MAX),
-          own = ir_min(b, tile_div(k, line, m->f.group), last);
-    *query = ir_add(b, back_owns_rows(m->t) ? m->first_own : m->first_other, own);
-    *head = ir_add(b, m->first_head, tile_rem(k, line, m->f.group));
-}
-
-ir_id back_is_row(back_matrix_kernel *m, ir_id line) {
-    return ir_lt(m->k.b, tile_div(&m->k, line, m->f.group), m->n_query);
-}
-
-ir_id back_sums_at(back_matrix_kernel *m, ir_id query, ir_id head) {
-    ir_builder *b = m->k.b;
-    return tile_mul(&m->k, ir_fma(b, query, constant(m, m->t->a.n_head), head), 4);
-}
-
 ir_id back_stats_of(back_matrix_kernel *m, ir_id line) {
     tile_kernel *k = &m->k;
     ir_builder *b = k->b;
-    ir_id query, head, is = back_is_row(m, line), all[4];
-    back_row_of(m, line, &query, &head);
+    ir_id query, head, is = back_is_row(&m->w, line), all[4];
+    back_row_of(&m->w, line, &query, &head);
     if (m->t->kind == BACK_SUMS) {
         attention_keys keys;
-        attention_keys_of(&m->x.places, k, &m->t->a, query, &keys);
+        attention_keys_of(&m->w.x.places, k, &m->t->a, query, &keys);
         ir_id some = ir_lt(b, keys.first, keys.end);
         is = ir_and(b, is, some);
         all[0] = all[1] = ir_f32(b, 0);
         all[2] = ir_cast(b, IR_F32, keys.first);
         all[3] = ir_cast(b, IR_F32, tile_add(k, keys.end, UINT32_MAX));
     } else {
-        ir_id x = ir_load(b, m->x.sums, back_sums_at(m, query, head), 4);
+        ir_id x = ir_load(b, m->w.x.sums, back_sums_at(&m->w, query, head), 4);
         for (uint32_t i = 0; i < 4; i++) all[i] = ir_extract(b, x, i);
         all[0] = ir_mul(b, all[0], ir_f32(b, LOG2_E));
     }
@@ -217,18 +201,12 @@ void back_reach(back_matrix_kernel *m, uint32_t lines, ir_id keep, ir_id range[4
 
 /* Eight elements from e on of a line of the owned or the other tile, F32; beyond d: 0. */
 static ir_id eight_of(back_matrix_kernel *m, bool own, uint32_t which, ir_id line, ir_id e) {
-    tile_kernel *k = &m->k;
-    ir_builder *b = k->b;
+    ir_builder *b = m->k.b;
     const uint32_t d = m->t->a.d;
-    const bool rows = own == back_owns_rows(m->t), guard = m->f.d != d;
-    ir_id at, head = m->kv, inside = guard ? ir_min(b, e, constant(m, d - EIGHT)) : e, both[2];
-    if (rows) back_row_of(m, line, &at, &head);
-    else
-        at = ir_min(b, ir_add(b, own ? m->first_own : m->first_other, line),
-                    tile_add(k, m->x.n_key, UINT32_MAX));
+    const bool guard = m->f.d != d;
+    ir_id inside = guard ? ir_min(b, e, constant(m, d - EIGHT)) : e, both[2];
     for (uint32_t i = 0; i < 2; i++)
-        both[i] = back_read(&m->x, k, rows ? &m->x.rows : &m->x.keys, which, at, head,
-                            tile_add(k, inside, 4 * i), 4);
+        both[i] = back_line_read(&m->w, own, which, line, tile_add(&m->k, inside, 4 * i), 4);
     ir_id x = ir_compose(b, both, 2);
     return guard ? ir_select(b, ir_splat(b, ir_lt(b, e, constant(m, d)), EIGHT), x,
                              ir_number(b, IR_F32, EIGHT, 0))
@@ -247,14 +225,11 @@ void back_copy_others(back_matrix_kernel *m, ir_id slot) {
     const back_form *f = &m->f;
     const attention_task *a = &m->t->a;
     const uint32_t eights = f->d / EIGHT, threads = f->warps * LANES;
-    const bool rows = !back_owns_rows(m->t);
-    const uint32_t heads = rows ? a->n_head : a->n_kv;
     assert(f->other * eights % threads == 0);
     for (uint32_t turn = 0; turn < f->other * eights; turn += threads) {
         ir_id number = tile_add(k, m->local, turn), line = tile_div(k, number, eights),
-              e = tile_mul(k, tile_rem(k, number, eights), EIGHT), at, head = m->kv;
-        if (rows) back_row_of(m, line, &at, &head);
-        else at = ir_min(b, ir_add(b, m->first_other, line), tile_add(k, m->x.n_key, UINT32_MAX));
+              e = tile_mul(k, tile_rem(k, number, eights), EIGHT), at, head;
+        const uint32_t heads = back_line_of(&m->w, false, line, &at, &head) ? a->n_head : a->n_kv;
         ir_id from = ir_add(b, tile_mul(k, ir_fma(b, at, constant(m, heads), head), a->d), e),
               to = ir_add(b, slot, staged_at(m, line, e, f->other));
         const uint32_t begins[BACK_HALVES] = {m->other_at[0], m->other_at[1], m->twin_at};

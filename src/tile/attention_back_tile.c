@@ -115,17 +115,13 @@ typedef struct tile {
     tile_kernel k;
     const back_task *t;
     form f;
-    back_bound x;
+    back_walk w;
     ir_memory weights, stage;     /* of the workgroup */
     ir_memory scores, slopes;     /* registers [each, each_other]: q k, d v */
     ir_memory sums;               /* registers [each, columns, wide] */
     ir_memory of_own;             /* registers [each, 4]: sums of rows; of BACK_SUMS: first, end */
     ir_memory most, total, delta; /* registers [each], of BACK_SUMS */
-    ir_memory from, to;           /* registers: other lines that the owned ones see */
-    ir_id local, across, down, kv;
-    ir_id first_own, first_other; /* key, or query, */
-    ir_id first_head;             /* of rows */
-    ir_id n_query;                /* of the tile of rows */
+    ir_id local, across, down;
 } tile;
 
 static ir_id constant(tile *t, uint32_t n) {
@@ -151,7 +147,9 @@ static void bind(tile *t) {
     ir_builder *b = k->b;
     const form *f = &t->f;
     const attention_task *a = &t->t->a;
-    back_bind(&t->x, k, t->t, IR_READ_WRITE);
+    t->w = (back_walk){.own = f->own, .other = f->other, .group = f->group, .queries = f->queries};
+    back_walk_bind(&t->w, k, t->t);
+    if (f->split > 1) t->w.share = ir_group(b, 2);
     t->weights = ir_workgroup(b, IR_F32, f->other * (f->own + PAD));
     t->stage = ir_workgroup(b, IR_F32, stage_of(f, a->d));
     t->scores = ir_register(b, IR_F32, f->each * f->each_other);
@@ -165,82 +163,20 @@ static void bind(tile *t) {
         t->sums = ir_register(b, IR_F32, f->each * f->columns * f->wide);
     }
     if (back_owns_rows(t->t)) t->of_own = ir_register(b, IR_F32, f->each * 4);
-    t->from = ir_register(b, IR_U32, 1);
-    t->to = ir_register(b, IR_U32, 1);
     t->local = ir_local(b, 0);
     t->across = tile_rem(k, t->local, f->across);
     t->down = tile_div(k, t->local, f->across);
-}
-
-/* ---- rows ------------------------------------------------------------------------------------ */
-
-static ir_id first_query(tile *t) {
-    return back_owns_rows(t->t) ? t->first_own : t->first_other;
-}
-
-/* Of a line of the tile of rows; beyond the last query: of that. */
-static void row_of(tile *t, ir_id line, ir_id *query, ir_id *head) {
-    tile_kernel *k = &t->k;
-    ir_builder *b = k->b;
-    ir_id own = ir_min(b, tile_div(k, line, t->f.group), tile_add(k, t->n_query, UINT32_MAX));
-    *query = ir_add(b, first_query(t), own);
-    *head = ir_add(b, t->first_head, tile_rem(k, line, t->f.group));
-}
-
-static ir_id is_row(tile *t, ir_id line) {
-    return ir_lt(t->k.b, tile_div(&t->k, line, t->f.group), t->n_query);
-}
-
-static ir_id sums_at(tile *t, ir_id query, ir_id head) {
-    ir_builder *b = t->k.b;
-    return tile_mul(&t->k, ir_fma(b, query, constant(t, t->t->a.n_head), head), 4);
-}
-
-/* The keys first .. end - 1 of a query. */
-static void keys_of(tile *t, ir_id query, ir_id *first, ir_id *end) {
-    tile_kernel *k = &t->k;
-    ir_builder *b = k->b;
-    if (t->t->kind == BACK_SUMS) {
-        attention_keys keys;
-        attention_keys_of(&t->x.places, k, &t->t->a, query, &keys);
-        *first = keys.first, *end = keys.end;
-        return;
-    }
-    ir_id range = ir_load(b, t->x.sums, tile_add(k, sums_at(t, query, t->first_head), 2), 2);
-    *first = ir_cast(b, IR_U32, ir_extract(b, range, 0));
-    *end = tile_add(k, ir_cast(b, IR_U32, ir_extract(b, range, 1)), 1);
-}
-
-/* from .. to - 1: keys that some query of the tile sees. */
-static void scan(tile *t) {
-    tile_kernel *k = &t->k;
-    ir_builder *b = k->b;
-    ir_set(b, t->from, constant(t, UINT32_MAX));
-    ir_set(b, t->to, constant(t, 0));
-    ir_id query = ir_loop(b, constant(t, 0), t->n_query, constant(t, 1)), first, end;
-    keys_of(t, ir_add(b, first_query(t), query), &first, &end);
-    ir_id some = ir_lt(b, first, end);
-    ir_set(b, t->from,
-           ir_select(b, some, ir_min(b, ir_get(b, t->from), first), ir_get(b, t->from)));
-    ir_set(b, t->to, ir_select(b, some, ir_max(b, ir_get(b, t->to), end), ir_get(b, t->to)));
-    ir_end(b);
 }
 
 /* ---- to workgroup memory --------------------------------------------------------------------- */
 
 /* A line of the owned or the other tile: 0 beyond d. */
 static ir_id line_read(tile *t, bool own, uint32_t which, ir_id line, ir_id e) {
-    tile_kernel *k = &t->k;
-    ir_builder *b = k->b;
+    ir_builder *b = t->k.b;
     const uint32_t d = t->t->a.d, unit = t->f.unit;
-    ir_id inside = e, head = t->kv, at;
-    const bool rows = own == back_owns_rows(t->t), guard = d % t->f.part || !own;
-    if (guard) inside = ir_min(b, e, constant(t, d - unit));
-    if (rows) row_of(t, line, &at, &head);
-    else
-        at = ir_min(b, ir_add(b, own ? t->first_own : t->first_other, line),
-                    tile_add(k, t->x.n_key, UINT32_MAX));
-    ir_id x = back_read(&t->x, k, rows ? &t->x.rows : &t->x.keys, which, at, head, inside, unit);
+    const bool guard = d % t->f.part || !own;
+    ir_id inside = guard ? ir_min(b, e, constant(t, d - unit)) : e,
+          x = back_line_read(&t->w, own, which, line, inside, unit);
     return guard ? ir_select(b, ir_splat(b, ir_lt(b, e, constant(t, d)), unit), x,
                              ir_number(b, IR_F32, unit, 0))
                  : x;
@@ -336,20 +272,20 @@ static void weigh(tile *t) {
         ir_id line = other_line(t, i), weights[EACH_MAX], of = IR_NO_ID, is = IR_NO_ID, key;
         if (!rows) {
             ir_id query, head;
-            row_of(t, line, &query, &head);
-            of = ir_load(b, t->x.sums, sums_at(t, query, head), 4);
-            is = is_row(t, line);
+            back_row_of(&t->w, line, &query, &head);
+            of = ir_load(b, t->w.x.sums, back_sums_at(&t->w, query, head), 4);
+            is = back_is_row(&t->w, line);
         }
         for (uint32_t r = 0; r < f->each; r++) {
             ir_id own = own_line(t, r), place = constant(t, r * f->each_other + i);
             if (rows) of = ir_load(b, t->of_own, constant(t, r * 4), 4);
-            key = rows ? ir_add(b, t->first_other, line) : ir_add(b, t->first_own, own);
+            key = rows ? ir_add(b, t->w.first_other, line) : ir_add(b, t->w.first_own, own);
             key = ir_cast(b, IR_F32, key);
             ir_id sees =
                 ir_and(b, ir_ge(b, key, ir_extract(b, of, 2)), ir_le(b, key, ir_extract(b, of, 3)));
             if (!rows) sees = ir_and(b, sees, is);
             ir_id weight =
-                back_weight(&t->x, k, t->t, ir_load(b, t->scores, place, 1),
+                back_weight(&t->w.x, k, t->t, ir_load(b, t->scores, place, 1),
                             t->t->kind == BACK_V ? IR_NO_ID : ir_load(b, t->slopes, place, 1),
                             ir_extract(b, of, 0), ir_extract(b, of, 1));
             weights[r] = ir_select(b, sees, weight, ir_f32(b, 0));
@@ -410,11 +346,11 @@ static void sums_turn(tile *t) {
         ir_id of = ir_load(b, t->of_own, constant(t, r * 4), 2), at = constant(t, r);
         ir_id scores[4], before = ir_load(b, t->most, at, 1), now = before, sum = ir_f32(b, 0);
         for (uint32_t i = 0; i < f->each_other; i++) {
-            ir_id key = ir_cast(b, IR_F32, ir_add(b, t->first_other, other_line(t, i)));
+            ir_id key = ir_cast(b, IR_F32, ir_add(b, t->w.first_other, other_line(t, i)));
             ir_id sees =
                 ir_and(b, ir_ge(b, key, ir_extract(b, of, 0)), ir_lt(b, key, ir_extract(b, of, 1)));
-            ir_id score =
-                ir_mul(b, ir_load(b, t->scores, constant(t, r * f->each_other + i), 1), t->x.scale);
+            ir_id score = ir_mul(b, ir_load(b, t->scores, constant(t, r * f->each_other + i), 1),
+                                 t->w.x.scale);
             scores[i] = ir_select(b, sees, score, ir_f32(b, ATTENTION_MASKED));
             now = ir_max(b, now, scores[i]);
         }
@@ -455,14 +391,13 @@ static void sums_finish(tile *t) {
         ir_id query, head,
             part = ir_loop(b, tile_mul(k, t->across, f->unit), constant(t, a->d),
                            constant(t, f->across * f->unit));
-        row_of(t, own_line(t, r), &query, &head);
+        back_row_of(&t->w, own_line(t, r), &query, &head);
         ir_id y =
-            ir_load(b, t->x.y,
+            ir_load(b, t->w.x.y,
                     ir_add(b, tile_mul(k, ir_fma(b, query, constant(t, a->n_head), head), a->d),
-                           ir_add(b, t->x.y_offset, part)),
+                           ir_add(b, t->w.x.y_offset, part)),
                     f->unit);
-        ir_id product =
-            ir_mul(b, y, back_read(&t->x, k, &t->x.rows, 1, query, head, part, f->unit));
+        ir_id product = ir_mul(b, y, back_read(k, &t->w.x.rows, 1, query, head, part, f->unit));
         ir_store(b, t->delta, constant(t, r),
                  ir_add(b, ir_load(b, t->delta, constant(t, r), 1), tile_sum_vector(k, product)));
         ir_end(b);
@@ -482,10 +417,10 @@ static void sums_finish(tile *t) {
     ir_if(b, ir_eq(b, t->across, constant(t, 0)));
     for (uint32_t r = 0; r < f->each; r++) {
         ir_id line = own_line(t, r), at = constant(t, r), query, head, first, end;
-        row_of(t, line, &query, &head);
-        keys_of(t, query, &first, &end);
-        ir_if(b, is_row(t, line));
-        back_store_sums(&t->x, k, sums_at(t, query, head), ir_load(b, t->most, at, 1),
+        back_row_of(&t->w, line, &query, &head);
+        back_keys_of(&t->w, query, &first, &end);
+        ir_if(b, back_is_row(&t->w, line));
+        back_store_sums(&t->w.x, k, back_sums_at(&t->w, query, head), ir_load(b, t->most, at, 1),
                         ir_load(b, t->total, at, 1), ir_load(b, t->delta, at, 1), first, end);
         ir_end(b);
     }
@@ -509,57 +444,22 @@ static void begin(tile *t) {
     }
 }
 
-static void own_rows(tile *t) {
-    tile_kernel *k = &t->k;
-    ir_builder *b = k->b;
-    const form *f = &t->f;
-    const attention_task *a = &t->t->a;
-    /* long ones first */
-    ir_id late = tile_add(k, ir_sub(b, ir_groups(b, 0), ir_group(b, 0)), UINT32_MAX);
-    t->first_own = tile_mul(k, late, f->queries);
-    t->n_query = ir_min(b, constant(t, f->queries), ir_sub(b, t->x.n_row, t->first_own));
-    t->first_head = tile_mul(k, ir_group(b, 1), f->group);
-    t->kv = tile_div(k, t->first_head, a->n_head / a->n_kv);
-    for (uint32_t r = 0; r < f->each; r++) {
-        ir_id line = own_line(t, r), query, head, of;
-        row_of(t, line, &query, &head);
+/* What the lane's rows say. */
+static void begin_rows(tile *t) {
+    ir_builder *b = t->k.b;
+    for (uint32_t r = 0; r < t->f.each; r++) {
+        ir_id query, head, of;
+        back_row_of(&t->w, own_line(t, r), &query, &head);
         if (t->t->kind == BACK_SUMS) {
             ir_id range[2], all[2];
-            keys_of(t, query, &range[0], &range[1]);
+            back_keys_of(&t->w, query, &range[0], &range[1]);
             for (uint32_t i = 0; i < 2; i++) all[i] = ir_cast(b, IR_F32, range[i]);
             of = ir_compose(b, all, 2);
         } else {
-            of = ir_load(b, t->x.sums, sums_at(t, query, head), 4);
+            of = ir_load(b, t->w.x.sums, back_sums_at(&t->w, query, head), 4);
         }
         ir_store(b, t->of_own, constant(t, r * 4), of);
     }
-    scan(t);
-    t->first_other = ir_loop(b, ir_get(b, t->from), ir_get(b, t->to), constant(t, f->other));
-    if (t->t->kind == BACK_SUMS) sums_turn(t);
-    else turn(t);
-    ir_end(b);
-}
-
-static void own_keys(tile *t) {
-    tile_kernel *k = &t->k;
-    ir_builder *b = k->b;
-    const form *f = &t->f;
-    const attention_task *a = &t->t->a;
-    const uint32_t heads = a->n_head / a->n_kv, some = heads / f->split;
-    t->first_own = tile_mul(k, ir_group(b, 0), f->own);
-    t->kv = ir_group(b, 1);
-    ir_id head = steps(t, some, f->group);
-    t->first_head = ir_add(b, tile_mul(k, t->kv, heads), tile_mul(k, ir_group(b, 2), some));
-    t->first_head = ir_add(b, t->first_head, head);
-    t->first_other = ir_loop(b, constant(t, 0), t->x.n_row, constant(t, f->queries));
-    t->n_query = ir_min(b, constant(t, f->queries), ir_sub(b, t->x.n_row, t->first_other));
-    scan(t);
-    ir_if(b, ir_and(b, ir_lt(b, ir_get(b, t->from), tile_add(k, t->first_own, f->own)),
-                    ir_gt(b, ir_get(b, t->to), t->first_own)));
-    turn(t);
-    ir_end(b);
-    ir_end(b);
-    ir_end(b);
 }
 
 static void finish(tile *t) {
@@ -567,18 +467,8 @@ static void finish(tile *t) {
     ir_builder *b = k->b;
     const form *f = &t->f;
     const attention_task *a = &t->t->a;
-    const bool rows = back_owns_rows(t->t);
     for (uint32_t r = 0; r < f->each; r++) {
-        ir_id line = own_line(t, r), at, head = t->kv, is;
-        if (rows) {
-            row_of(t, line, &at, &head);
-            is = is_row(t, line);
-        } else {
-            at = ir_add(b, t->first_own, line);
-            is = ir_lt(b, at, t->x.n_key);
-        }
-        if (f->split > 1) at = ir_fma(b, ir_group(b, 2), constant(t, a->n_row), at);
-        at = tile_mul(k, ir_fma(b, at, constant(t, rows ? a->n_head : a->n_kv), head), a->d);
+        ir_id is, at = back_result_at(&t->w, own_line(t, r), &is);
         ir_if(b, is);
         for (uint32_t c = 0; c < f->columns; c++) {
             ir_id column = tile_add(k, tile_mul(k, t->across, f->wide), c * f->across * f->wide);
@@ -589,7 +479,8 @@ static void finish(tile *t) {
             for (uint32_t i = 0; i < n; i++) {
                 ir_id e = tile_add(k, column, i);
                 if (beyond) ir_if(b, ir_lt(b, e, constant(t, a->d)));
-                ir_store(b, t->x.out, ir_add(b, at, e), width == f->wide ? x : ir_extract(b, x, i));
+                ir_store(b, t->w.x.out, ir_add(b, at, e),
+                         width == f->wide ? x : ir_extract(b, x, i));
                 if (beyond) ir_end(b);
             }
         }
@@ -605,23 +496,18 @@ beryl_status back_tile(lowering *l, const graph_node *node, const back_task *tas
                                         [BACK_SUMS] = "attention_sums"};
     back_task own = *task;
     tile t = {.t = &own};
-    const form *f = &t.f;
-    const attention_task *a = &own.a;
     if (!choose_form(l, task, &t.f)) return lower_refuse(l, node, "heads of this shape", error);
-    own.split = f->split;
-    tile_kernel *k = &t.k;
-    tile_begin(k, l, node, names[task->kind], f->lanes);
+    own.split = t.f.split;
+    tile_begin(&t.k, l, node, names[task->kind], t.f.lanes);
     bind(&t);
     begin(&t);
-    if (back_owns_rows(task)) own_rows(&t);
-    else own_keys(&t);
+    back_own(&t.w);
+    if (back_owns_rows(task)) begin_rows(&t);
+    back_others(&t.w);
+    if (task->kind == BACK_SUMS) sums_turn(&t);
+    else turn(&t);
+    back_others_end(&t.w);
     if (task->kind == BACK_SUMS) sums_finish(&t);
     else finish(&t);
-    const beryl_status status =
-        back_owns_rows(task)
-            ? tile_end_3d(k, a->rows, f->queries, (lower_count){a->n_head / f->group, 0}, 1,
-                          (lower_count){1, 0}, 1, error)
-            : tile_end_3d(k, a->held, f->own, (lower_count){a->n_kv, 0}, 1,
-                          (lower_count){f->split, 0}, 1, error);
-    return status == BERYL_OK && f->split > 1 ? back_merge(l, node, &own, error) : status;
+    return back_walk_end(&t.w, node, 1, error);
 }

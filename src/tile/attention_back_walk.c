@@ -1,0 +1,160 @@
+/* attention_back_walk.c - where a workgroup of the backward pass of attention that owns a block of
+ * lines stands: its lines, rows and keys, what of the others they see, where results go
+ * (tile/attention_back.h). */
+#include "tile/attention_back.h"
+
+static ir_id constant(const back_walk *w, uint32_t n) {
+    return ir_u32(w->k->b, n);
+}
+
+void back_walk_bind(back_walk *w, tile_kernel *k, const back_task *t) {
+    w->k = k, w->t = t, w->share = IR_NO_ID;
+    back_bind(&w->x, k, t, IR_READ_WRITE);
+}
+
+void back_own(back_walk *w) {
+    tile_kernel *k = w->k;
+    ir_builder *b = k->b;
+    const attention_task *a = &w->t->a;
+    if (!back_owns_rows(w->t)) {
+        w->first_own = tile_mul(k, ir_group(b, 0), w->own);
+        w->kv = ir_group(b, 1);
+        return;
+    }
+    /* long ones first */
+    ir_id late = tile_add(k, ir_sub(b, ir_groups(b, 0), ir_group(b, 0)), UINT32_MAX);
+    w->first_own = tile_mul(k, late, w->queries);
+    w->n_query = ir_min(b, constant(w, w->queries), ir_sub(b, w->x.n_row, w->first_own));
+    w->first_head = tile_mul(k, ir_group(b, 1), w->group);
+    w->kv = tile_div(k, w->first_head, a->n_head / a->n_kv);
+}
+
+/* ---- rows ------------------------------------------------------------------------------------ */
+
+static ir_id first_query(const back_walk *w) {
+    return back_owns_rows(w->t) ? w->first_own : w->first_other;
+}
+
+void back_row_of(const back_walk *w, ir_id line, ir_id *query, ir_id *head) {
+    tile_kernel *k = w->k;
+    ir_builder *b = k->b;
+    ir_id last = tile_add(k, ir_max(b, w->n_query, constant(w, 1)), UINT32_MAX),
+          own = ir_min(b, tile_div(k, line, w->group), last);
+    *query = ir_add(b, first_query(w), own);
+    *head = ir_add(b, w->first_head, tile_rem(k, line, w->group));
+}
+
+ir_id back_is_row(const back_walk *w, ir_id line) {
+    return ir_lt(w->k->b, tile_div(w->k, line, w->group), w->n_query);
+}
+
+ir_id back_sums_at(const back_walk *w, ir_id query, ir_id head) {
+    ir_builder *b = w->k->b;
+    return tile_mul(w->k, ir_fma(b, query, constant(w, w->t->a.n_head), head), 4);
+}
+
+void back_keys_of(const back_walk *w, ir_id query, ir_id *first, ir_id *end) {
+    tile_kernel *k = w->k;
+    ir_builder *b = k->b;
+    if (w->t->kind == BACK_SUMS) {
+        attention_keys keys;
+        attention_keys_of(&w->x.places, k, &w->t->a, query, &keys);
+        *first = keys.first, *end = keys.end;
+        return;
+    }
+    ir_id range = ir_load(b, w->x.sums, tile_add(k, back_sums_at(w, query, w->first_head), 2), 2);
+    *first = ir_cast(b, IR_U32, ir_extract(b, range, 0));
+    *end = tile_add(k, ir_cast(b, IR_U32, ir_extract(b, range, 1)), 1);
+}
+
+bool back_line_of(const back_walk *w, bool own, ir_id line, ir_id *at, ir_id *head) {
+    ir_builder *b = w->k->b;
+    const bool rows = own == back_owns_rows(w->t);
+    *head = w->kv;
+    if (rows) back_row_of(w, line, at, head);
+    else
+        *at = ir_min(b, ir_add(b, own ? w->first_own : w->first_other, line),
+                     tile_add(w->k, w->x.n_key, UINT32_MAX));
+    return rows;
+}
+
+ir_id back_line_read(const back_walk *w, bool own, uint32_t which, ir_id line, ir_id e,
+                     uint32_t width) {
+    ir_id at, head;
+    const bool rows = back_line_of(w, own, line, &at, &head);
+    return back_read(w->k, rows ? &w->x.rows : &w->x.keys, which, at, head, e, width);
+}
+
+/* ---- others ---------------------------------------------------------------------------------- */
+
+/* from .. to - 1: keys that some query of the block sees. */
+static void scan(const back_walk *w, ir_memory from, ir_memory to) {
+    tile_kernel *k = w->k;
+    ir_builder *b = k->b;
+    ir_set(b, from, constant(w, UINT32_MAX));
+    ir_set(b, to, constant(w, 0));
+    ir_id query = ir_loop(b, constant(w, 0), w->n_query, constant(w, 1)), first, end;
+    back_keys_of(w, ir_add(b, first_query(w), query), &first, &end);
+    ir_id some = ir_lt(b, first, end);
+    ir_set(b, from, ir_select(b, some, ir_min(b, ir_get(b, from), first), ir_get(b, from)));
+    ir_set(b, to, ir_select(b, some, ir_max(b, ir_get(b, to), end), ir_get(b, to)));
+    ir_end(b);
+}
+
+void back_others(back_walk *w) {
+    tile_kernel *k = w->k;
+    ir_builder *b = k->b;
+    const attention_task *a = &w->t->a;
+    const ir_memory from = ir_register(b, IR_U32, 1), to = ir_register(b, IR_U32, 1);
+    if (back_owns_rows(w->t)) {
+        scan(w, from, to);
+        w->first_other = ir_loop(b, ir_get(b, from), ir_get(b, to), constant(w, w->other));
+        return;
+    }
+    const uint32_t heads = a->n_head / a->n_kv, some = w->t->split ? heads / w->t->split : heads;
+    ir_id head = ir_loop(b, constant(w, 0), constant(w, some), constant(w, w->group));
+    if (w->share != IR_NO_ID) head = ir_fma(b, w->share, constant(w, some), head);
+    w->first_head = ir_add(b, tile_mul(k, w->kv, heads), head);
+    w->first_other = ir_loop(b, constant(w, 0), w->x.n_row, constant(w, w->queries));
+    w->n_query = ir_min(b, constant(w, w->queries), ir_sub(b, w->x.n_row, w->first_other));
+    scan(w, from, to);
+    ir_if(b, ir_and(b, ir_lt(b, ir_get(b, from), tile_add(k, w->first_own, w->own)),
+                    ir_gt(b, ir_get(b, to), w->first_own)));
+}
+
+void back_others_end(back_walk *w) {
+    for (uint32_t i = 0; i < (back_owns_rows(w->t) ? 1 : 3); i++) ir_end(w->k->b);
+}
+
+/* ---- results --------------------------------------------------------------------------------- */
+
+ir_id back_result_at(const back_walk *w, ir_id line, ir_id *is) {
+    tile_kernel *k = w->k;
+    ir_builder *b = k->b;
+    const attention_task *a = &w->t->a;
+    const bool rows = back_owns_rows(w->t);
+    ir_id at, head = w->kv;
+    if (rows) {
+        back_row_of(w, line, &at, &head);
+        *is = back_is_row(w, line);
+    } else {
+        at = ir_add(b, w->first_own, line);
+        *is = ir_lt(b, at, w->x.n_key);
+    }
+    if (w->share != IR_NO_ID) at = ir_fma(b, w->share, constant(w, a->n_row), at);
+    return tile_mul(k, ir_fma(b, at, constant(w, rows ? a->n_head : a->n_kv), head), a->d);
+}
+
+beryl_status back_walk_end(back_walk *w, const graph_node *node, uint32_t parts,
+                           beryl_error *error) {
+    const back_task *t = w->t;
+    const attention_task *a = &t->a;
+    lowering *l = w->k->l;
+    const lower_count z = {(uint64_t)parts * (t->split ? t->split : 1), 0};
+    const beryl_status status =
+        back_owns_rows(t)
+            ? tile_end_3d(w->k, a->rows, w->queries, (lower_count){a->n_head / w->group, 0}, 1, z,
+                          1, error)
+            : tile_end_3d(w->k, a->held, w->own, (lower_count){a->n_kv, 0}, 1, z, 1, error);
+    return status == BERYL_OK && t->split > 1 ? back_merge(l, node, t, error) : status;
+}
