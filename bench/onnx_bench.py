@@ -5,7 +5,7 @@
     v/bin/python bench/onnx_bench.py [--device host] [--batch 1 32] [--rounds 5] [--threads 2]
 
 The file is made here, with random weights, as torchvision's network is exported (convolutions, batch norms and relus as nodes of
-their own). Prints for each batch the least and the median of a run's wall time, the least of its
+their own). Prints for each batch the minimum and the median of a run's wall time, the minimum of its
 processor time, and how far the results are apart.
 """
 import argparse, os, statistics, sys, time

@@ -384,7 +384,7 @@ BERYL_API beryl_value beryl_graph_gated(beryl_graph *g, beryl_value x, uint32_t 
                                         beryl_gate gate);
 /* Reductions over axes [n_axes], over all where there are none given. keep: they stay, with size 1.
  * Floats are summed in F32 (F64 in F64); integers wrap: cast them first where that is too small.
- * amax and amin: NaN where there is one, and of nothing the least and largest number. any and all
+ * amax and amin: NaN where there is one, and of nothing the smallest and largest number. any and all
  * take and give BOOL. norm: the root of the sum of squares; logsumexp: log(sum(exp(x))). */
 BERYL_API beryl_value beryl_graph_sum(beryl_graph *g, beryl_value x, const uint32_t *axes,
                                       uint32_t n_axes, bool keep);
@@ -608,7 +608,7 @@ BERYL_API beryl_value beryl_graph_knn(beryl_graph *g, beryl_value x, beryl_value
                                       uint32_t k, beryl_distance kind, beryl_value *indices);
 /* UMAP's fuzzy graph: of what knn gives of x and itself, [n, k] with k from 2 on, n constant, the
  * symmetric weights [n, n] of pairs, 0 to 1. Of row i the weight of index j is exp(-(distance -
- * rho) / sigma), 1 where that is above 1, 0 of i itself; rho: the least distance above 0; sigma:
+ * rho) / sigma), 1 where that is above 1, 0 of i itself; rho: the smallest distance above 0; sigma:
  * such that all but the first sum to log2(k), at least a thousandth of the row's mean distance (of
  * all, where rho is 0). Pairs: a + b - a b of both directions. */
 BERYL_API beryl_value beryl_graph_umap_weights(beryl_graph *g, beryl_value distances,

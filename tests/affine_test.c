@@ -116,7 +116,7 @@ static void check_floats(test *t, const char *device, bool long_one) {
     float y[N * M], d[N * K];
     double w[M * K];
     for (uint32_t i = 0; i < M * K; i++) {
-        /* all exponents up to 1, and what is below the least of them */
+        /* all exponents up to 1, and what is below the smallest of them */
         codes[i] = (uint8_t)(i * 83 % 256 & 0xbf);
         const int bits = long_one ? 3 : 2, bias = long_one ? 7 : 15, code = codes[i] & 127,
                   exponent = code >> bits, fraction = code & ((1 << bits) - 1);

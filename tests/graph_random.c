@@ -210,7 +210,7 @@ static graph_value other_of(maker *m, const pooled *a) {
 }
 
 /* A few pointwise operations on a value and what they make. */
-static pooled worked(maker *m, pooled a) {
+static pooled pointwise_on(maker *m, pooled a) {
     for (uint32_t n = draw(m, 4); n > 0; n--) {
         const uint32_t how = draw(m, 5);
         graph_value v;
@@ -538,7 +538,7 @@ static void make_experts(maker *m) {
                              new_weight(m, draw_type(m, f), 3, (uint32_t[]){n_expert, d, f}), ids),
              1000);
     const uint32_t how = draw(m, 4);
-    if (how < 2) x = worked(m, m->pool[m->n_pool - 1]).v;
+    if (how < 2) x = pointwise_on(m, m->pool[m->n_pool - 1]).v;
     if (how != 1) made(m, graph_weighted_sum(m->g, x, gates), 1000);
 }
 
@@ -635,12 +635,12 @@ static void make_sum(maker *m) {
     if (!p)
         p = (new_input(m, 3, (graph_dim[]){rows_of(m), {1 + draw(m, 6), 0}, {draw_width(m), 0}}),
              &m->pool[m->n_pool - 1]);
-    const pooled x = worked(m, *p);
+    const pooled x = pointwise_on(m, *p);
     const graph_tensor t = *at(m, x.v);
     new_input(m, 2, t.dim);
-    const pooled weights = worked(m, m->pool[m->n_pool - 1]);
+    const pooled weights = pointwise_on(m, m->pool[m->n_pool - 1]);
     made(m, graph_weighted_sum(m->g, x.v, weights.v), x.most * weights.most * (float)t.dim[1].size);
-    if (draw(m, 2)) worked(m, m->pool[m->n_pool - 1]);
+    if (draw(m, 2)) pointwise_on(m, m->pool[m->n_pool - 1]);
 }
 
 static void make_turn(maker *m) {

@@ -73,7 +73,7 @@ static void check_blocks(test *t, base_type type) {
         for (int i = 0; i < N; i++)
             CHECK_NEAR(t, y[i], x[i],
                        bound_of(type, x + i / (int)block * (int)block, block) +
-                           3e-8); /* half of the least F16 */
+                           3e-8); /* half of the smallest F16 */
         /* what a block says, it says again */
         base_quantise(type, y, again, N);
         base_dequantise(type, again, z, N);

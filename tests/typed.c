@@ -149,7 +149,7 @@ static bool is_close(const walk *w, double got, double want) {
     /* a step before the largest number may already be above it */
     if (p->relative > 0 && fabs(want) > 1.6e38 && isinf(got)) return (got > 0) == (want > 0);
     const double rounding = p->relative > 0 || p->within > 0 ? rounding_of(w->x->type) : 0;
-    /* shaders may take what is below the least normal number for 0 */
+    /* shaders may take what is below the smallest normal number for 0 */
     return fabs(got - want) <= p->within + (p->relative + rounding) * fabs(want) + 1.2e-38;
 }
 

@@ -82,7 +82,7 @@
     X(PROD, prod, "reduction", 1, 1, (x), "n", 1, U, (axes), (2),                                  \
       OWN, OP_REDUCES | OP_WANTS_UNIT, CLOSE_FUNCTION, "products over axes; of nothing 1")         \
     X(AMAX, amax, "reduction", 1, 1, (x), "n", 1, U, (axes), (2), OWN, OP_REDUCES, CLOSE_EQUAL,    \
-      "the largest over axes, NaN where there is one; of nothing the least number")                \
+      "the largest over axes, NaN where there is one; of nothing the smallest number")                \
     X(AMIN, amin, "reduction", 1, 1, (x), "n", 1, U, (axes), (2), OWN, OP_REDUCES, CLOSE_EQUAL,    \
       "the smallest over axes, NaN where there is one; of nothing the largest number")             \
     X(ANY, any, "reduction", 1, 1, (x), "b", 1, U, (axes), (2),                                    \

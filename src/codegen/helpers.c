@@ -21,7 +21,7 @@
          "(0));\n}\n"},                                                                           \
     {                                                                                             \
         "div_" s, ALL,                                                                            \
-            "fn div_" s "(x: " s ", y: " s ") -> " s " {\n" /* by -1: the least stays as it is */ \
+            "fn div_" s "(x: " s ", y: " s ") -> " s " {\n" /* by -1: the smallest stays as it is */ \
             "    let q: " s " = x / select(y, " s "(1), y == " s "(0) || y == " s "(-1));\n"      \
             "    return select(select(q, " s "(" u "(0) - " u "(x)), y == " s "(-1)), " s         \
             "(0), y == " s "(0));\n}\n"                                                           \
@@ -61,7 +61,7 @@ static const codegen_helper helpers[] = {
     {"wrap_i8", ALL, "fn wrap_i8(x: i32) -> i32 {\n    return i32(u32(x) << 24u) >> 24u;\n}\n"},
     {"wrap_i16", ALL, "fn wrap_i16(x: i32) -> i32 {\n    return i32(u32(x) << 16u) >> 16u;\n}\n"},
     /* Nearest even, by integers: built-ins may round as they like. Without branches, since it
-     * stands many times in a kernel. Below the least normal half the last bits are cut off. */
+     * stands many times in a kernel. Below the smallest normal half the last bits are cut off. */
     {"f16_by_bits", ALL,
      "fn f16_by_bits(x: f32) -> u32 {\n"
      "    let bits: u32 = bitcast<u32>(x);\n"

@@ -52,7 +52,7 @@
            .narrow = IR_INTEGERS),                                                                 \
       BITS(negate(type, x)))                                                                       \
     X(ABS, abs, SAME, 1, IR_NUMBERS, IR_PURE, EXACT,                                               \
-      "magnitude; the least integer stays as it is",                                               \
+      "magnitude; the smallest integer stays as it is",                                            \
       TEXT("$0", .f = "@fabs($0)", .s = "select($0, $s($u(0) - $u($0)), $0 < $s(0))",              \
            .wide = "abs_$t($0)", .narrow = IR_INTEGERS),                                           \
       BITS(magnitude(type, x)))                                                                    \

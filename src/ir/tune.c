@@ -513,7 +513,7 @@ static beryl_status run(const search *s, candidate *c, uint32_t n, uint32_t *num
         if (s->progress) s->progress(s->progress_user, i + 1, timed);
     }
     if (timed && !wins(&c[best], &c[at_rule])) best = at_rule;
-    /* The least of many times is partly luck: both again, in turns. */
+    /* The minimum of many times is partly luck: both again, in turns. */
     for (uint32_t i = 0; i < 2 * DUELS && !status && best != at_rule; i++) {
         candidate *one = &c[i % 2 ? at_rule : best];
         const double before = one->seconds;

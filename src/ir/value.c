@@ -106,7 +106,7 @@ static uint64_t negate(ir_type type, uint64_t x) {
     return is_float(type) ? x ^ sign_bit(type) : 0 - x;
 }
 
-/* Of the least integer as it fits without a sign. */
+/* Of the smallest integer as it fits without a sign. */
 static uint64_t magnitude(ir_type type, uint64_t x) {
     return is_negative(type, x) ? negate(type, x) & mask_of(type) : x;
 }
@@ -120,7 +120,7 @@ static uint64_t popcount(uint64_t x) {
     return n;
 }
 
-/* On magnitudes, so that the least / -1 is no overflow. */
+/* On magnitudes, so that the smallest / -1 is no overflow. */
 static uint64_t quotient(ir_type type, uint64_t x, uint64_t y) {
     if (!y) return 0;
     uint64_t whole = magnitude(type, x) / magnitude(type, y);

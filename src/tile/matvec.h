@@ -87,7 +87,7 @@ static inline bool tile_matvec_copies(const matvec_choice *c) {
 
 /* A pure function of types, shapes and the device; honours shape->form. false: no form fits, or
  * the device has one lane a workgroup. Of shape: n_segment, types, rows, k, n_x, per, exact,
- * worked, form. */
+ * has_prologue, form. */
 bool tile_matvec_choose(const device_caps *caps, const matvec_shape *shape, matvec_choice *out);
 void tile_matvec_begin(tile_matvec *m, lowering *l, const graph_node *node, const char *name,
                        const matvec_choice *c, uint32_t k);

@@ -9,7 +9,7 @@ enum {
     WG = 256,
     LONG_WG = 512, /* where every workgroup rounds a long vector: fewer, larger ones */
     LONG_K = 4096,
-    WORKED_LONG_K = 2047,
+    PROLOGUE_LONG_K = 2047,
     WORDY = 12,          /* words of a chunk: more leave a lane fewer registers */
     THIN = 9,            /* words of a chunk: fewer leave room for several */
     THIN_FLOATS = 5,     /* that become f32, which take registers too */
@@ -191,15 +191,15 @@ static bool choose(const device_caps *caps, const matvec_shape *shape, matvec_ch
                wordy = words > WORDY;
     const bool thin =
         words <= (c->x == MATVEC_SHARED ? THIN_FLOATS : THIN) && !(tables && c->copies);
-    const bool is_long = shape->k > (shape->has_prologue ? WORKED_LONG_K : LONG_K) && c->n_x == 1 &&
-                         per == 1 && !many && !shape->rounded_in;
+    const bool is_long = shape->k > (shape->has_prologue ? PROLOGUE_LONG_K : LONG_K) &&
+                         c->n_x == 1 && per == 1 && !many && !shape->rounded_in;
     const bool twice =
         !many && !(wordy && per > 1) && !factors && !tables && takes_two(shape, c, rows, n, wanted);
     if (twice) c->lanes = LANES_MANY;
     c->rows = twice ? 2 : !many ? 1 : wordy || thin ? 2 : 4;
     const uint32_t all = matvec_over(n, c->lanes),
                    room = words ? RAW_MAX / (words * c->rows) : MATVEC_DEPTH_MAX;
-    const bool has_long = shape->has_prologue && shape->k > WORKED_LONG_K;
+    const bool has_long = shape->has_prologue && shape->k > PROLOGUE_LONG_K;
     const uint32_t invocations = caps->workgroup_invocations ? caps->workgroup_invocations : 256;
     c->wg = least(twice ? (c->x == MATVEC_QUANTISED ? SMALL_WG : WG)
                   : is_long || small || (many && wordy) || factors ? LONG_WG

@@ -93,7 +93,7 @@ static void best_join(tile_kernel *k, const best *m, ir_id *key, ir_id *index) {
 
 /* ---- how rows are done ----------------------------------------------------------------------- */
 
-static uint32_t power_from(uint32_t n) { /* the least power of two from n on */
+static uint32_t power_from(uint32_t n) { /* the smallest power of two from n on */
     uint32_t p = 1;
     while (p < n) p *= 2;
     return p;

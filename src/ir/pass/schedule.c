@@ -179,7 +179,7 @@ typedef struct tile_depth {
     uint16_t depth, slots;
 } tile_depth;
 
-/* Workgroup memory of both tiles and a strip of results, at the least. */
+/* Workgroup memory of both tiles and a strip of results at least. */
 static uint32_t fragment_bytes(const tile_form *t, const tile_depth *d) {
     const uint32_t rows = t->m_lanes * t->m_block * 16u + t->n_lanes * t->n_block * 8u;
     return d->slots * rows * (d->depth + 8u) * 2 + t->m_lanes * t->n_lanes * 16u * 16u * 4u;

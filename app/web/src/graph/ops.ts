@@ -427,7 +427,7 @@ export interface ValueOps {
     glu(b: Value): Value;
     /** The same of the halves of a constant axis of x, the first one as the first operand. */
     gated(axis: number, gate?: "glu" | "swiglu" | "geglu" | "quick_geglu"): Value;
-    /** Reductions over axes [n_axes], over all where there are none given. keep: they stay, with size 1. Floats are summed in F32 (F64 in F64); integers wrap: cast them first where that is too small. amax and amin: NaN where there is one, and of nothing the least and largest number. any and all take and give BOOL. norm: the root of the sum of squares; logsumexp: log(sum(exp(x))). */
+    /** Reductions over axes [n_axes], over all where there are none given. keep: they stay, with size 1. Floats are summed in F32 (F64 in F64); integers wrap: cast them first where that is too small. amax and amin: NaN where there is one, and of nothing the smallest and largest number. any and all take and give BOOL. norm: the root of the sum of squares; logsumexp: log(sum(exp(x))). */
     sum(axes?: readonly number[], keep?: boolean): Value;
     mean(axes?: readonly number[], keep?: boolean): Value;
     prod(axes?: readonly number[], keep?: boolean): Value;
@@ -518,7 +518,7 @@ export interface ValueOps {
     pairwiseDistance(b: Value, kind?: "euclid" | "squared" | "cosine"): Value;
     /** x [m, d], queries [n, d], F32 -> distances to the k nearest of x [n, k], rising, and their indices I32 [n, k]; ties: the lower index first */
     knn(queries: Value, k: number, kind?: "euclid" | "squared" | "cosine"): [Value, Value];
-    /** UMAP's fuzzy graph: of what knn gives of x and itself, [n, k] with k from 2 on, n constant, the symmetric weights [n, n] of pairs, 0 to 1. Of row i the weight of index j is exp(-(distance - rho) / sigma), 1 where that is above 1, 0 of i itself; rho: the least distance above 0; sigma: such that all but the first sum to log2(k), at least a thousandth of the row's mean distance (of all, where rho is 0). Pairs: a + b - a b of both directions. */
+    /** UMAP's fuzzy graph: of what knn gives of x and itself, [n, k] with k from 2 on, n constant, the symmetric weights [n, n] of pairs, 0 to 1. Of row i the weight of index j is exp(-(distance - rho) / sigma), 1 where that is above 1, 0 of i itself; rho: the smallest distance above 0; sigma: such that all but the first sum to log2(k), at least a thousandth of the row's mean distance (of all, where rho is 0). Pairs: a + b - a b of both directions. */
     umapWeights(indices: Value): Value;
     /** the place of row 0 among the columns */
     sdpa(k: Value, v: Value, mask?: Value | null, how?: Sdpa): Value;
