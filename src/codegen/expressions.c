@@ -400,48 +400,31 @@ const char *codegen_combine(codegen *g, ir_op op, ir_type type, const char *x, c
 
 /* ---- bits ------------------------------------------------------------------------------------ */
 
+/* An expression as an unsigned word of its bits, and back; NULL: it is one. */
+static const struct {
+    const char *to, *from;
+} bits_texts[IR_TYPE_COUNT] = {
+    [IR_F32] = {"bitcast<u32>($0)", "bitcast<f32>($0)"},
+    [IR_F16] = {"f16_of_f32($0)", "f32_of_f16($0)"},
+    [IR_BF16] = {"(bitcast<u32>($0) >> 16u)", "bitcast<f32>(($0) << 16u)"},
+    [IR_I8] = {"(u32($0) & 255u)", "wrap_i8(i32($0))"},
+    [IR_I16] = {"(u32($0) & 65535u)", "wrap_i16(i32($0))"},
+    [IR_I32] = {"u32($0)", "i32($0)"},
+    [IR_I64] = {"u64($0)", "i64($0)"},
+    [IR_F64] = {"bits_u64($0)", "bits_f64($0)"},
+};
+
+static const char *bits_of(codegen *g, ir_type type, const char *text, const char *x) {
+    const bool same = !text || (type == IR_I64 && g->language->wgsl);
+    return expand1(g, type, same ? "$0" : text, x);
+}
+
 const char *codegen_to_bits(codegen *g, ir_type type, const char *x) {
-    const char *text = "$0";
-    switch (type) {
-    case IR_F32: text = "bitcast<u32>($0)"; break;
-    case IR_F16: text = "f16_of_f32($0)"; break;
-    case IR_BF16: text = "(bitcast<u32>($0) >> 16u)"; break;
-    case IR_I8: text = "(u32($0) & 255u)"; break;
-    case IR_I16: text = "(u32($0) & 65535u)"; break;
-    case IR_I32: text = "u32($0)"; break;
-    case IR_U8:
-    case IR_U16:
-    case IR_U32:
-    case IR_U64:
-    case IR_BOOL:
-    case IR_NONE:
-    case IR_TYPE_COUNT: break;
-    case IR_I64: text = g->language->wgsl ? "$0" : "u64($0)"; break;
-    case IR_F64: text = "bits_u64($0)"; break;
-    }
-    return expand1(g, type, text, x);
+    return bits_of(g, type, bits_texts[type].to, x);
 }
 
 const char *codegen_from_bits(codegen *g, ir_type type, const char *bits) {
-    const char *text = "$0";
-    switch (type) {
-    case IR_F32: text = "bitcast<f32>($0)"; break;
-    case IR_F16: text = "f32_of_f16($0)"; break;
-    case IR_BF16: text = "bitcast<f32>(($0) << 16u)"; break;
-    case IR_I8: text = "wrap_i8(i32($0))"; break;
-    case IR_I16: text = "wrap_i16(i32($0))"; break;
-    case IR_I32: text = "i32($0)"; break;
-    case IR_U8:
-    case IR_U16:
-    case IR_U32:
-    case IR_U64:
-    case IR_BOOL:
-    case IR_NONE:
-    case IR_TYPE_COUNT: break;
-    case IR_I64: text = g->language->wgsl ? "$0" : "i64($0)"; break;
-    case IR_F64: text = "bits_f64($0)"; break;
-    }
-    return expand1(g, type, text, bits);
+    return bits_of(g, type, bits_texts[type].from, bits);
 }
 
 const char *codegen_word(codegen *g, ir_type type, const char *const *values, uint32_t n,
