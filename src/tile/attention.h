@@ -239,6 +239,11 @@ bool attention_tile_fits(const device_caps *caps, const attention_task *a);
 beryl_status attention_tile(lowering *l, const graph_node *node, const attention_task *a,
                             beryl_error *error);
 
+/* The same where subgroups are a thread's vectors; short heads. */
+bool attention_shuffle_fits(const device_caps *caps, const attention_task *a);
+beryl_status attention_shuffle(lowering *l, const graph_node *node, const attention_task *a,
+                               beryl_error *error);
+
 /* The same on processors, whose vectors have rows as lanes. */
 bool attention_block_fits(const device_caps *caps, const attention_task *a);
 beryl_status attention_block(lowering *l, const graph_node *node, const attention_task *a,

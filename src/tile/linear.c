@@ -66,6 +66,7 @@ typedef struct product { /* one dispatch being made */
     uint32_t wide;                /* of a sum */
     bool x_aligned, rounds;       /* rounds: vectors to bytes, by the group */
     bool turns;                   /* loops in place of copies */
+    bool shuffles;                /* each lane loads a vector, and tells the others */
     tile_bytes bytes;
     /* joined: in turns a register of its own, since what a loop counts through is an array, which
      * the sums are not to be; where else one lane is all, the sums */
@@ -139,8 +140,10 @@ static void add_block(product *p, ir_id block) {
     for (uint32_t r = 0; r < p->rows; r++) tile_span_open(weight_of(p, r), first, &chunks[r]);
     const bool turns = turns_begin(k, span, k->wide, &turn);
     ir_id element = ir_add(b, first, turn), at = ir_add(b, start, element);
-    for (uint32_t v = 0; v < p->vectors; v++)
+    for (uint32_t v = 0; v < (p->shuffles ? 1 : p->vectors); v++)
         x[v] = tile_load_vector(k, p->x, ir_add(b, p->x_at[v], at), p->x_aligned);
+    for (uint32_t v = p->shuffles ? p->vectors : 0; v-- > 0;)
+        x[v] = ir_subgroup_broadcast(b, x[0], v);
     for (uint32_t r = 0; r < p->rows; r++) {
         ir_id w =
             tile_elements_load(weight_of(p, r), &chunks[r], p->w.plain ? at : element, k->wide);
@@ -252,7 +255,7 @@ static void product_begin(product *p, lowering *l, const graph_node *node, const
                           const base_type *types, uint32_t n_type, uint32_t k, uint32_t m,
                           uint32_t n_x) {
     const bool serial = tile_serial(l);
-    p->pair = p->ends = false;
+    p->pair = p->ends = p->shuffles = false;
     p->vectors = n_x == 1 ? 1 : serial && !device_makes_vectors(l->caps) ? VECTORS_MAX : 4;
     while (p->vectors / 2 >= n_x) p->vectors /= 2;
     p->rows = device_makes_vectors(l->caps) ? ROWS_MAX : p->vectors > 1 ? 2 : serial ? ROWS_MAX : 2;
@@ -265,6 +268,18 @@ static void product_begin(product *p, lowering *l, const graph_node *node, const
     /* of one vector where a lane may take any number of turns: they are four times as many */
     p->turns = device_makes_vectors(l->caps) && (p->vectors > 1 || !l->caps->loop_max);
     p->wide = device_makes_vectors(l->caps) ? 1 : p->k.wide;
+}
+
+/* Of many vectors, where lanes are a thread's vectors and a load costs each of them many products. */
+static void product_shuffle(product *p, uint32_t n_x) {
+    const device_caps *caps = p->k.l->caps;
+    const uint32_t lanes = caps->subgroups ? caps->subgroup_size : 0;
+    p->shuffles = p->turns && !p->rounds && lanes > 1 && lanes <= VECTORS_MAX && n_x >= lanes &&
+                  p->k.n_item % lanes == 0;
+    if (!p->shuffles) return;
+    ir_subgroup(p->k.b, lanes);
+    p->vectors = lanes;
+    p->tile = p->rows * p->vectors;
 }
 
 /* Where results go: to a tree, or to `out` as they are. */
@@ -287,6 +302,19 @@ static void product_memory(product *p, const base_type *types, uint32_t n_type, 
     tile_bytes_fill(&p->bytes, p->x, p->x_aligned, p->x_at);
 }
 
+/* The workgroup's vectors, of n; beyond them the last one. */
+static void vectors_at(product *p, ir_id n, ir_id stride, ir_id offset) {
+    tile_kernel *k = &p->k;
+    ir_builder *b = k->b;
+    ir_id first = tile_mul(k, ir_group(b, 1), p->vectors), last = ir_sub(b, n, ir_u32(b, 1));
+    for (uint32_t v = 0; v < p->vectors; v++) {
+        p->vector[v] = tile_add(k, first, v);
+        ir_id own = p->shuffles ? ir_add(b, first, ir_subgroup_lane(b)) : p->vector[v];
+        if (v == 0 || !p->shuffles)
+            p->x_at[v] = ir_fma(b, ir_min(b, own, last), stride, offset);
+    }
+}
+
 /* Workgroups for tiles of `own` rows. */
 static lower_count product_groups(const product *p, uint32_t tiles, uint32_t own) {
     if (p->rounds) return (lower_count){tile_bytes_groups(p->k.l, tiles * own), 0};
@@ -303,7 +331,9 @@ static ir_id tiles_begin(product *p, ir_id tiles) {
               from = ir_mul(b, ir_group(b, 0), each);
         return ir_loop(b, from, ir_min(b, ir_add(b, from, each), tiles), one);
     }
-    return ir_loop(b, tile_item(&p->k), tiles, tile_items(&p->k));
+    if (!p->shuffles) return ir_loop(b, tile_item(&p->k), tiles, tile_items(&p->k));
+    ir_id first = ir_loop(b, tile_mul(&p->k, ir_group(b, 0), p->k.n_item), tiles, tile_items(&p->k));
+    return ir_add(b, first, ir_local(b, 0));
 }
 
 /* One result, where it holds: row `row` of vector `vector`, which lies `at` there in `out`. */
@@ -383,6 +413,7 @@ static beryl_status linear_shard(lowering *l, const graph_node *node, graph_valu
     }
     product p;
     product_begin(&p, l, node, "linear", &w->type, 1, w->k, m, x->bound);
+    product_shuffle(&p, x->bound);
     tile_kernel *k = &p.k;
     ir_builder *b = k->b;
     if (w->stored) {
@@ -403,12 +434,8 @@ static beryl_status linear_shard(lowering *l, const graph_node *node, graph_valu
     ir_id out_stride = tile_u32(k, "out_stride", w->m);
     const uint32_t tiles = (m + p.rows - 1) / p.rows;
     ir_id tiles_id = tile_div(k, tile_add(k, rows, p.rows - 1), p.rows);
-    ir_id begin = tile_mul(k, ir_group(b, 1), p.vectors), last = ir_sub(b, n, ir_u32(b, 1));
     p.to = out_offset;
-    for (uint32_t v = 0; v < p.vectors; v++) {
-        p.vector[v] = tile_add(k, begin, v);
-        p.x_at[v] = ir_fma(b, ir_min(b, p.vector[v], last), x_stride, x_offset);
-    }
+    vectors_at(&p, n, x_stride, x_offset);
     product_memory(&p, &w->type, 1, w->k);
     ir_id tile = tiles_begin(&p, tiles_id), last_row = ir_sub(b, rows, ir_u32(b, 1)),
           row = tile_mul(k, tile, p.rows);
@@ -583,11 +610,7 @@ beryl_status tile_joined(lowering *l, const graph_node *node, const graph_region
         out[i] = tile_write(k, outs[i], all->out[i]);
         out_offset[i] = tile_u32(k, offsets[i], graph_tensor_at(l->g, all->out[i])->offset);
     }
-    ir_id last = ir_sub(b, n, ir_u32(b, 1));
-    for (uint32_t i = 0; i < p.vectors; i++) {
-        p.vector[i] = tile_add(k, tile_mul(k, ir_group(b, 1), p.vectors), i);
-        p.x_at[i] = ir_fma(b, ir_min(b, p.vector[i], last), x_stride, x_offset);
-    }
+    vectors_at(&p, n, x_stride, x_offset);
     product_memory(&p, types, all->n, x->k);
     ir_id tile = tiles_begin(&p, begin[n_segment]);
     const uint32_t each = alike ? n_segment : 1; /* segments of a text */
