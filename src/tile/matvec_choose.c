@@ -43,14 +43,6 @@ uint32_t matvec_chunk(base_type type) {
     return tile_packed_known(type) ? tile_packed_chunk(type) : tile_weight_chunk(type);
 }
 
-uint32_t matvec_raw_words(base_type type) {
-    uint8_t widths[TILE_RAW_MAX];
-    uint32_t sum = 0;
-    const uint32_t n = tile_packed_known(type) ? tile_packed_widths(type, widths) : 0;
-    for (uint32_t i = 0; i < n; i++) sum += widths[i];
-    return sum;
-}
-
 void matvec_layout(matvec_x x, uint32_t k, uint32_t *unit, uint32_t *half, uint32_t *second,
                    uint32_t *vector) {
     const uint32_t fours = matvec_over(k, 64), odd = fours | 1; /* of 64 elements */
@@ -160,7 +152,8 @@ static bool choose(const device_caps *caps, const matvec_shape *shape, matvec_ch
         if (own) interleave = own;
         chunk = least(chunk, matvec_chunk(type));
         packed = packed && tile_packed_known(type);
-        const uint32_t loaded = tile_packed_known(type) ? tile_packed_words(type) : 0;
+        const uint32_t loaded =
+            tile_packed_known(type) ? tile_packed_words(type) : matvec_raw_words(type);
         if (loaded > words) words = loaded;
         rows += (uint64_t)shape->rows[i] * per;
     }
