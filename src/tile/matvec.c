@@ -395,6 +395,12 @@ static void part_inside(tile_matvec *m, base_type type, const tile_part *p, uint
         x->sums[r] = p->n_run == 2 ? ir_extract(b, sums, r) : sums;
 }
 
+void matvec_sums_of(ir_builder *b, ir_id word, ir_id sums[2]) {
+    ir_id both = ir_bitcast(b, IR_I32, 1, word), sixteen = ir_i32(b, 16);
+    sums[0] = ir_shr(b, ir_shl(b, both, sixteen), sixteen);
+    sums[1] = ir_shr(b, both, sixteen);
+}
+
 static void part_handed(tile_matvec *m, const tile_part *p, uint32_t v, rounded_part *x) {
     tile_kernel *k = &m->k;
     ir_builder *b = k->b;
@@ -407,8 +413,8 @@ static void part_handed(tile_matvec *m, const tile_part *p, uint32_t v, rounded_
     if (!known) at = ir_add(b, at, tile_mul(k, p->second, 2));
     ir_id own = ir_load(b, from->factors, at, known ? 4 : 2);
     if (known && second->imm) own = ir_swizzle(b, own, 2, 0x32);
-    ir_id both = ir_bitcast(b, IR_I32, 1, ir_extract(b, own, 1)), sixteen = ir_i32(b, 16),
-          sums[2] = {ir_shr(b, ir_shl(b, both, sixteen), sixteen), ir_shr(b, both, sixteen)};
+    ir_id sums[2];
+    matvec_sums_of(b, ir_extract(b, own, 1), sums);
     x->scale = ir_bitcast(b, IR_F32, 1, ir_extract(b, own, 0));
     x->scaled = ir_mul(b, x->scale, ir_cast(b, IR_F32, ir_add(b, sums[0], sums[1])));
     for (uint32_t r = 0; r < p->n_run; r++) {

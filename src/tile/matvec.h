@@ -43,7 +43,7 @@ typedef struct tile_matvec {
     /* the lane's place among those of its row; the row's place in the workgroup */
     ir_id lane, slot;
     ir_memory x_from;            /* MATVEC_DIRECT: f32 */
-    tile_int8_vectors int8_from; /* MATVEC_QUANTISED, MATVEC_COPIED */
+    tile_int8_vectors int8_from; /* of vectors that come rounded */
     /* MATVEC_COPIED: number of the workgroup's first vector, vectors of the run; which run of
      * neighbours the lane is of, and its place there */
     ir_id x_first, x_n, run, share_lane;

@@ -38,6 +38,9 @@ void matvec_copy_open(tile_matvec *m, uint32_t rows);
 void matvec_copied_add(tile_matvec *m, base_type type, uint32_t rows, const tile_opened *opened);
 bool matvec_copied_halves(base_type type);
 
+/* Of the word that two sums of 16 numbers lie in, in memory (tile/dots.h). */
+void matvec_sums_of(ir_builder *b, ir_id word, ir_id sums[2]);
+
 /* Runs from `first` on that share factors. */
 uint32_t matvec_alike(const tile_part *p, uint32_t first);
 
