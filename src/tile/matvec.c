@@ -739,7 +739,7 @@ static void walk_step(tile_matvec *m, const tile_rows *rows, const tile_rows *ne
         const bool ragged = ((steps - 1) * depth + d + 1) * lanes > all;
         if (ragged) ir_if(b, ir_lt(b, chunk_at(m, step, d), ir_u32(b, all)));
         (are_halves(rows->w[0]->type) ? add_halves : add_packed)(m, rows, raw[d],
-                                                                chunk_at(m, inner, d));
+                                                                 chunk_at(m, inner, d));
         if (ragged) ir_end(b);
     }
 }

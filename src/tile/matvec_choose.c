@@ -205,8 +205,7 @@ static bool choose(const device_caps *caps, const matvec_shape *shape, matvec_ch
         !many && !(wordy && per > 1) && !factors && !tables && takes_two(shape, c, rows, n, wanted);
     if (twice && !copied) c->lanes = LANES_MANY;
     c->rows = twice ? 2 : !many ? 1 : wordy || thin ? 2 : 4;
-    const uint32_t all = matvec_over(n, c->lanes),
-                   raw = packed ? RAW_MAX : RAW_HALVES,
+    const uint32_t all = matvec_over(n, c->lanes), raw = packed ? RAW_MAX : RAW_HALVES,
                    room = words ? raw / (words * c->rows) : MATVEC_DEPTH_MAX;
     const bool has_long = shape->has_prologue && shape->k > WORKED_LONG_K;
     const uint32_t invocations = caps->workgroup_invocations ? caps->workgroup_invocations : 256;
@@ -244,9 +243,9 @@ static bool choose(const device_caps *caps, const matvec_shape *shape, matvec_ch
            (memory_of(c, shape, tables) > most || c->rows * per * c->n_x > SUMS_MAX))
         c->n_x /= 2;
     if (memory_of(c, shape, tables) > most && !shape->has_prologue) c->x = MATVEC_DIRECT;
-    const bool takes = c->x == MATVEC_QUANTISED ||
-                       (copied && c->x == MATVEC_INT8 &&
-                        matvec_over(shape->k / TILE_RUN, c->wg) <= MATVEC_EACH_MAX);
+    const bool takes =
+        c->x == MATVEC_QUANTISED || (copied && c->x == MATVEC_INT8 &&
+                                     matvec_over(shape->k / TILE_RUN, c->wg) <= MATVEC_EACH_MAX);
     if ((shape->rounded_in && !takes) ||
         (shape->rounded_out && (!c->subgroups || !caps->dot_i8 || shape->exact)))
         return false;
