@@ -31,8 +31,13 @@ static void check_integers(test *t) {
     matvec_shape shape = one;
     matvec_choice c;
     CHECK(t, tile_matvec_choose(&big, &shape, &c) && c.x == MATVEC_INT8 && c.subgroups);
-    shape.rounded_in = true;
+    shape.rounded_in = true; /* copied to workgroup memory where that has room */
+    CHECK(t, tile_matvec_choose(&big, &shape, &c) && c.x == MATVEC_INT8);
+    shape.k = 32768;
     CHECK(t, tile_matvec_choose(&big, &shape, &c) && c.x == MATVEC_QUANTISED);
+    shape.k = one.k, shape.types[0] = TYPE_IQ4_XS; /* the vector is interleaved there */
+    CHECK(t, !tile_matvec_choose(&big, &shape, &c));
+    shape.types[0] = TYPE_Q4_K;
     shape.rounded_in = false, shape.exact = true;
     CHECK(t, tile_matvec_choose(&big, &shape, &c) && c.x == MATVEC_SHARED && c.subgroups);
     shape.k = 16384; /* too much for workgroup memory */
@@ -98,7 +103,8 @@ static void check_two(test *t) {
     for (size_t i = 0; i < sizeof two / sizeof *two; i++) {
         matvec_shape shape = two[i];
         matvec_choice c;
-        CHECK(t, tile_matvec_choose(&big, &shape, &c) && c.rows == 2 && c.lanes == 16);
+        CHECK(t, tile_matvec_choose(&big, &shape, &c) && c.rows == 2 &&
+                     c.lanes == (shape.rounded_in ? 32 : 16));
         CHECK(t, !shape.rounded_out || tile_of(&c) % 32 == 0);
         shape.rows[0] = 1536, shape.rows[1] = shape.rows[2] = 256; /* too few */
         CHECK(t, tile_matvec_choose(&big, &shape, &c) && c.rows == 1);

@@ -155,7 +155,7 @@ static void bind(making *k, lowering *l) {
     const fused_experts *f = j->f;
     tile_kernel *ir = &k->m.k;
     uint32_t words[2] = {0, 0};
-    const ir_type type = tile_weight_element(j->type);
+    const ir_type type = tile_matvec_element(j->type);
     ir_memory from = tile_weights(ir, "weights", f->w, f->n_w, type, words);
     for (uint32_t i = 0; i < f->n_w; i++) {
         tile_weight_made(&k->w[i], ir, j->type, j->k, from);

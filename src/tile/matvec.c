@@ -3,6 +3,42 @@
 
 enum { EACH_UNROLLED = 4 /* fours of a lane that are written out */ };
 
+/* Numbers of 16 bits, of which words are fetched as of blocks. */
+static bool are_halves(base_type type) {
+    return tile_weight_element(type) != IR_U32 && type != TYPE_F32;
+}
+
+ir_type tile_matvec_element(base_type type) {
+    return are_halves(type) ? IR_U32 : tile_weight_element(type);
+}
+
+static uint32_t raw_widths(base_type type, uint8_t widths[TILE_RAW_MAX]) {
+    if (tile_packed_known(type)) return tile_packed_widths(type, widths);
+    if (!are_halves(type)) return 0;
+    widths[0] = widths[1] = 4;
+    return 2;
+}
+
+uint32_t matvec_raw_words(base_type type) {
+    uint8_t widths[TILE_RAW_MAX];
+    uint32_t sum = 0;
+    const uint32_t n = raw_widths(type, widths);
+    for (uint32_t i = 0; i < n; i++) sum += widths[i];
+    return sum;
+}
+
+static void raw_load(const tile_weight *w, ir_id row, ir_id chunk, ir_id raw[TILE_RAW_MAX]) {
+    tile_kernel *k = w->k;
+    if (tile_packed_known(w->type)) {
+        tile_packed_load(w, row, chunk, raw);
+        return;
+    }
+    ir_id at = ir_fma(k->b, row, ir_u32(k->b, w->n / 2), w->start);
+    at = ir_add(k->b, at, tile_mul(k, chunk, TILE_RUN / 2));
+    raw[0] = ir_load(k->b, w->from, at, 4);
+    raw[1] = ir_load(k->b, w->from, tile_add(k, at, 4), 4);
+}
+
 /* Do products with int8 vectors want the sums of each 16 numbers? */
 static bool needs_halves(base_type type) {
     return tile_packed_zero(type) || type == TYPE_Q2_K;
@@ -359,6 +395,12 @@ static void part_inside(tile_matvec *m, base_type type, const tile_part *p, uint
         x->sums[r] = p->n_run == 2 ? ir_extract(b, sums, r) : sums;
 }
 
+void matvec_sums_of(ir_builder *b, ir_id word, ir_id sums[2]) {
+    ir_id both = ir_bitcast(b, IR_I32, 1, word), sixteen = ir_i32(b, 16);
+    sums[0] = ir_shr(b, ir_shl(b, both, sixteen), sixteen);
+    sums[1] = ir_shr(b, both, sixteen);
+}
+
 static void part_handed(tile_matvec *m, const tile_part *p, uint32_t v, rounded_part *x) {
     tile_kernel *k = &m->k;
     ir_builder *b = k->b;
@@ -371,8 +413,8 @@ static void part_handed(tile_matvec *m, const tile_part *p, uint32_t v, rounded_
     if (!known) at = ir_add(b, at, tile_mul(k, p->second, 2));
     ir_id own = ir_load(b, from->factors, at, known ? 4 : 2);
     if (known && second->imm) own = ir_swizzle(b, own, 2, 0x32);
-    ir_id both = ir_bitcast(b, IR_I32, 1, ir_extract(b, own, 1)), sixteen = ir_i32(b, 16),
-          sums[2] = {ir_shr(b, ir_shl(b, both, sixteen), sixteen), ir_shr(b, both, sixteen)};
+    ir_id sums[2];
+    matvec_sums_of(b, ir_extract(b, own, 1), sums);
     x->scale = ir_bitcast(b, IR_F32, 1, ir_extract(b, own, 0));
     x->scaled = ir_mul(b, x->scale, ir_cast(b, IR_F32, ir_add(b, sums[0], sums[1])));
     for (uint32_t r = 0; r < p->n_run; r++) {
@@ -550,6 +592,33 @@ static ir_id chunk_in_stretch(tile_matvec *m, base_type type, ir_id chunk, ir_id
     return tile_rem(k, chunk, each);
 }
 
+/* Of every row 16 numbers, as f32x4, times those of the vectors from number 16 `group` on. */
+static void add_run(tile_matvec *m, uint32_t rows, ir_id values[][4], ir_id group) {
+    tile_kernel *k = &m->k;
+    const tile_part p = {.four = tile_div(k, group, 4),
+                         .second = tile_rem(k, tile_div(k, group, 2), 2),
+                         .half = tile_rem(k, group, 2)};
+    for (uint32_t v = 0; v < m->c.n_x; v++) {
+        ir_id x[4];
+        x_floats(m, v, &p, 0, x);
+        for (uint32_t r = 0; r < rows; r++)
+            add_to(m, r, v, tile_sum_vector(k, dot_floats(k, values[r], x, IR_NO_ID)));
+    }
+}
+
+static void add_halves(tile_matvec *m, const tile_rows *rows, ir_id raw[][TILE_RAW_MAX],
+                       ir_id chunk) {
+    ir_builder *b = m->k.b;
+    const ir_type type = tile_weight_element(rows->w[0]->type);
+    ir_id values[TILE_ROWS_MAX][4];
+    for (uint32_t r = 0; r < rows->n; r++)
+        for (uint32_t i = 0; i < 4; i++) {
+            ir_id two = ir_swizzle(b, raw[r][i / 2], 2, i % 2 ? 0x32 : 0x10);
+            values[r][i] = ir_cast(b, IR_F32, ir_bitcast(b, type, 4, two));
+        }
+    add_run(m, rows->n, values, chunk);
+}
+
 /* 16 plain numbers, or a block of a type with a table. */
 static void add_values(tile_matvec *m, const tile_rows *rows, ir_id chunk) {
     tile_kernel *k = &m->k;
@@ -565,19 +634,12 @@ static void add_values(tile_matvec *m, const tile_rows *rows, ir_id chunk) {
         tile_chunk_load(rows->w[r], row, block, part, &chunks[r]);
     }
     for (uint32_t run = 0; run < w->runs; run++) {
-        ir_id values[TILE_ROWS_MAX][4], x[4],
+        ir_id values[TILE_ROWS_MAX][4],
             group = tile_div(k, tile_run_at(w, block, part, run), TILE_RUN);
         if (m->stretch) group = ir_add(k->b, group, before);
-        const tile_part p = {.four = tile_div(k, group, 4),
-                             .second = tile_rem(k, tile_div(k, group, 2), 2),
-                             .half = tile_rem(k, group, 2)};
         for (uint32_t r = 0; r < rows->n; r++)
             tile_run_load(rows->w[r], &chunks[r], run, values[r]);
-        for (uint32_t v = 0; v < m->c.n_x; v++) {
-            x_floats(m, v, &p, 0, x);
-            for (uint32_t r = 0; r < rows->n; r++)
-                add_to(m, r, v, tile_sum_vector(k, dot_floats(k, values[r], x, IR_NO_ID)));
-        }
+        add_run(m, rows->n, values, group);
     }
 }
 
@@ -605,10 +667,10 @@ void tile_matvec_fetch(tile_matvec *m, const tile_rows *rows, ir_id step) {
     tile_kernel *k = &m->k;
     ir_builder *b = k->b;
     const base_type type = rows->w[0]->type;
-    if (!tile_packed_known(type)) return;
     uint8_t widths[TILE_RAW_MAX];
-    const uint32_t n = tile_packed_widths(type, widths), words = matvec_raw_words(type),
+    const uint32_t n = raw_widths(type, widths), words = matvec_raw_words(type),
                    all = chunks_of(m, type);
+    if (!n) return;
     for (uint32_t d = 0; d < m->c.depth; d++)
         for (uint32_t r = 0; r < rows->n; r++) {
             ir_id raw[TILE_RAW_MAX], chunk = chunk_at(m, step, d);
@@ -616,8 +678,8 @@ void tile_matvec_fetch(tile_matvec *m, const tile_rows *rows, ir_id step) {
                 chunk = ir_min(b, chunk, ir_u32(b, all - 1));
             ir_id from = IR_NO_ID,
                   own = m->stretch ? chunk_in_stretch(m, type, chunk, &from) : chunk;
-            tile_packed_load(rows->w[r], m->stretch ? ir_add(b, rows->row[r], from) : rows->row[r],
-                             own, raw);
+            raw_load(rows->w[r], m->stretch ? ir_add(b, rows->row[r], from) : rows->row[r], own,
+                     raw);
             for (uint32_t i = 0, at = (d * rows->n + r) * words; i < n; at += widths[i++])
                 for (uint32_t e = 0; e < widths[i]; e++)
                     ir_store(b, m->ahead, ir_u32(b, at + e),
@@ -630,7 +692,7 @@ static void take_ahead(tile_matvec *m, const tile_rows *rows, uint32_t d,
                        ir_id raw[][TILE_RAW_MAX]) {
     ir_builder *b = m->k.b;
     uint8_t widths[TILE_RAW_MAX];
-    const uint32_t n = tile_packed_widths(rows->w[0]->type, widths),
+    const uint32_t n = raw_widths(rows->w[0]->type, widths),
                    words = matvec_raw_words(rows->w[0]->type);
     for (uint32_t r = 0; r < rows->n; r++)
         for (uint32_t i = 0, at = (d * rows->n + r) * words; i < n; at += widths[i++]) {
@@ -676,7 +738,8 @@ static void walk_step(tile_matvec *m, const tile_rows *rows, const tile_rows *ne
     for (uint32_t d = 0; d < depth; d++) {
         const bool ragged = ((steps - 1) * depth + d + 1) * lanes > all;
         if (ragged) ir_if(b, ir_lt(b, chunk_at(m, step, d), ir_u32(b, all)));
-        add_packed(m, rows, raw[d], chunk_at(m, inner, d));
+        (are_halves(rows->w[0]->type) ? add_halves : add_packed)(m, rows, raw[d],
+                                                                 chunk_at(m, inner, d));
         if (ragged) ir_end(b);
     }
 }
@@ -734,7 +797,7 @@ void tile_matvec_add(tile_matvec *m, const tile_rows *rows, const tile_rows *nex
     ir_builder *b = m->k.b;
     const uint32_t all = chunks_of(m, rows->w[0]->type), n = rows->n * m->c.n_x;
     for (uint32_t i = 0; i < n; i++) ir_store(b, m->sums, ir_u32(b, i), ir_f32(b, 0));
-    if (!tile_packed_known(rows->w[0]->type)) {
+    if (!matvec_raw_words(rows->w[0]->type)) {
         ir_id chunk =
             ir_loop_unrolled(b, m->lane, ir_u32(b, all), ir_u32(b, m->c.lanes), m->c.depth);
         add_values(m, rows, chunk);

@@ -43,7 +43,7 @@ typedef struct tile_matvec {
     /* the lane's place among those of its row; the row's place in the workgroup */
     ir_id lane, slot;
     ir_memory x_from;            /* MATVEC_DIRECT: f32 */
-    tile_int8_vectors int8_from; /* MATVEC_QUANTISED, MATVEC_COPIED */
+    tile_int8_vectors int8_from; /* of vectors that come rounded */
     /* MATVEC_COPIED: number of the workgroup's first vector, vectors of the run; which run of
      * neighbours the lane is of, and its place there */
     ir_id x_first, x_n, run, share_lane;
@@ -91,8 +91,10 @@ static inline bool tile_matvec_copies(const matvec_choice *c) {
 bool tile_matvec_choose(const device_caps *caps, const matvec_shape *shape, matvec_choice *out);
 void tile_matvec_begin(tile_matvec *m, lowering *l, const graph_node *node, const char *name,
                        const matvec_choice *c, uint32_t k);
-/* A weight of rows of k elements in `from` (u32 words, plain types: elements), its planes
- * (plain: `start`) set by the caller. */
+/* Of a buffer with such a weight: words, F32: numbers. */
+ir_type tile_matvec_element(base_type type);
+/* A weight of rows of k elements in `from`, its planes (plain types: `start`), in elements of it,
+ * set by the caller. */
 tile_weight tile_matvec_weight(tile_matvec *m, base_type type, ir_memory from);
 /* Memory for tile_matvec_sum alone. */
 void tile_matvec_open_sums(tile_matvec *m);
@@ -112,7 +114,7 @@ void tile_matvec_fill_vector(tile_matvec *m, uint32_t v, bool one_by_one, tile_f
 /* x of all lanes of the workgroup added up, in every lane. Has a barrier. */
 ir_id tile_matvec_sum(tile_matvec *m, ir_id x);
 
-/* Loads of step `step` of these rows, into registers. Nothing for types that are not packed. */
+/* Loads of step `step` of these rows, into registers. Nothing for F32. */
 void tile_matvec_fetch(tile_matvec *m, const tile_rows *rows, ir_id step);
 
 /* `bound` vectors of k elements in one memory: bytes, then factors. */

@@ -24,7 +24,8 @@ enum {
     TINY_WEIGHTS = 4096,
     ALONE_WEIGHTS = 8192, /* the same, before a dispatch rounds vectors and does nothing else */
     LANES_MANY = 16,      /* with several vectors, which a workgroup rounds for all its rows */
-    RAW_MAX = 64,         /* words that a lane has under way */
+    RAW_MAX = 64,         /* words that a lane has under way, */
+    RAW_HALVES = 24,      /* of plain numbers: what is written out more often waits for its text */
     HANDED = 32,          /* results of a block that is rounded */
     SUMS_MAX = 16,
     /* batches: vectors, at least, and at a time at most; neighbours that share a row */
@@ -41,14 +42,6 @@ enum {
 
 uint32_t matvec_chunk(base_type type) {
     return tile_packed_known(type) ? tile_packed_chunk(type) : tile_weight_chunk(type);
-}
-
-uint32_t matvec_raw_words(base_type type) {
-    uint8_t widths[TILE_RAW_MAX];
-    uint32_t sum = 0;
-    const uint32_t n = tile_packed_known(type) ? tile_packed_widths(type, widths) : 0;
-    for (uint32_t i = 0; i < n; i++) sum += widths[i];
-    return sum;
 }
 
 void matvec_layout(matvec_x x, uint32_t k, uint32_t *unit, uint32_t *half, uint32_t *second,
@@ -130,12 +123,25 @@ static uint32_t idle_of(uint32_t n, uint32_t lanes) {
     return matvec_over(n, lanes) * lanes - n;
 }
 
-/* Enough rows of n chunks, and few lanes idle, if LANES_MANY take two rows at once? They share
- * what is read of the vector, and a workgroup that makes one does more with it. */
+/* Is a vector that comes rounded copied to workgroup memory? */
+static bool is_copied(const matvec_shape *shape, const matvec_choice *c) {
+    return shape->rounded_in && c->x == MATVEC_INT8;
+}
+
+static bool may_copy(const matvec_shape *shape, uint32_t most, const matvec_choice *c) {
+    matvec_choice with = *c;
+    with.wg = LONG_WG, with.lanes = with.rows = 1;
+    return shape->k / TILE_RUN <= MATVEC_EACH_MAX * SMALL_WG && memory_of(&with, shape, 0) <= most;
+}
+
+/* Enough rows of n chunks, and few lanes idle, if LANES_MANY take two rows at once (of a
+ * copied vector: as many as there are)? They share what is read of the vector, and a workgroup that
+ * makes one does more with it. */
 static bool takes_two(const matvec_shape *shape, const matvec_choice *c, uint64_t rows, uint32_t n,
                       uint64_t wanted) {
-    if (c->n_x > 1 || c->span < LANES_MANY || idle_of(n, LANES_MANY) > n / 6) return false;
-    if (c->x == MATVEC_QUANTISED) return shape->per < 2 && rows * WARP > wanted / 4 * 3;
+    const uint32_t lanes = is_copied(shape, c) ? c->lanes : LANES_MANY;
+    if (c->n_x > 1 || c->span < LANES_MANY || idle_of(n, lanes) > n / 6) return false;
+    if (shape->rounded_in) return shape->per < 2 && rows * WARP > wanted / 4 * 3;
     if (c->x != MATVEC_INT8 || !shape->has_prologue) return false;
     return shape->per > 1 ? rows * LANES_MANY > 2 * wanted : rows * WARP > wanted;
 }
@@ -160,7 +166,8 @@ static bool choose(const device_caps *caps, const matvec_shape *shape, matvec_ch
         if (own) interleave = own;
         chunk = least(chunk, matvec_chunk(type));
         packed = packed && tile_packed_known(type);
-        const uint32_t loaded = tile_packed_known(type) ? tile_packed_words(type) : 0;
+        const uint32_t loaded =
+            tile_packed_known(type) ? tile_packed_words(type) : matvec_raw_words(type);
         if (loaded > words) words = loaded;
         rows += (uint64_t)shape->rows[i] * per;
     }
@@ -174,7 +181,8 @@ static bool choose(const device_caps *caps, const matvec_shape *shape, matvec_ch
     c->x = c->subgroups && caps->dot_i8 && packed && !shape->exact ? MATVEC_INT8 : MATVEC_SHARED;
     const bool one = shape->n_x == 1 || rows * shape->k <= (uint64_t)TINY_WEIGHTS * units;
     c->n_x = one ? 1 : least(power_up(shape->n_x), 4);
-    if (shape->rounded_in && c->x == MATVEC_INT8 && !tables) c->x = MATVEC_QUANTISED;
+    if (is_copied(shape, c) && !tables && !may_copy(shape, most, c)) c->x = MATVEC_QUANTISED;
+    const bool copied = is_copied(shape, c) && !tables;
     c->lanes = least(c->subgroups ? c->span : LANES_MIN, power_up(n));
     if (!one) c->lanes = least(c->lanes, LANES_MANY);
     /* Few rows: rather lanes without a chunk than units without work. */
@@ -195,20 +203,22 @@ static bool choose(const device_caps *caps, const matvec_shape *shape, matvec_ch
                          c->n_x == 1 && per == 1 && !many && !shape->rounded_in;
     const bool twice =
         !many && !(wordy && per > 1) && !factors && !tables && takes_two(shape, c, rows, n, wanted);
-    if (twice) c->lanes = LANES_MANY;
+    if (twice && !copied) c->lanes = LANES_MANY;
     c->rows = twice ? 2 : !many ? 1 : wordy || thin ? 2 : 4;
-    const uint32_t all = matvec_over(n, c->lanes),
-                   room = words ? RAW_MAX / (words * c->rows) : MATVEC_DEPTH_MAX;
+    const uint32_t all = matvec_over(n, c->lanes), raw = packed ? RAW_MAX : RAW_HALVES,
+                   room = words ? raw / (words * c->rows) : MATVEC_DEPTH_MAX;
     const bool has_long = shape->has_prologue && shape->k > PROLOGUE_LONG_K;
     const uint32_t invocations = caps->workgroup_invocations ? caps->workgroup_invocations : 256;
+    /* a workgroup a unit: the fewest copies */
+    const bool alone = copied && rows * c->lanes <= (uint64_t)units * LONG_WG;
     c->wg = least(twice ? (c->x == MATVEC_QUANTISED ? SMALL_WG : WG)
-                  : is_long || small || (many && wordy) || factors ? LONG_WG
-                  : shape->rounded_in && shape->n_x == 1           ? SMALL_WG
-                                                                   : WG,
+                  : is_long || (small && packed) || (many && wordy) || factors || alone ? LONG_WG
+                  : c->x == MATVEC_QUANTISED                                            ? SMALL_WG
+                                                                                        : WG,
                   invocations);
     /* Where the vectors are read beside the weights, or a lane has made much of one, more lanes
      * hide more than more loads of each. */
-    const bool shallow = twice || (many && !thin) || per > 1 || c->x == MATVEC_QUANTISED ||
+    const bool shallow = twice || (many && !thin) || per > 1 || shape->rounded_in ||
                          (shape->has_prologue && shape->k / 4 > (small ? 1u : 2u) * c->wg);
     c->depth = matvec_over(
         all, matvec_over(all, shallow ? 1 : least(least(all, room ? room : 1), MATVEC_DEPTH_MAX)));
@@ -233,7 +243,10 @@ static bool choose(const device_caps *caps, const matvec_shape *shape, matvec_ch
            (memory_of(c, shape, tables) > most || c->rows * per * c->n_x > SUMS_MAX))
         c->n_x /= 2;
     if (memory_of(c, shape, tables) > most && !shape->has_prologue) c->x = MATVEC_DIRECT;
-    if ((shape->rounded_in && c->x != MATVEC_QUANTISED) ||
+    const bool takes =
+        c->x == MATVEC_QUANTISED || (copied && c->x == MATVEC_INT8 &&
+                                     matvec_over(shape->k / TILE_RUN, c->wg) <= MATVEC_EACH_MAX);
+    if ((shape->rounded_in && !takes) ||
         (shape->rounded_out && (!c->subgroups || !caps->dot_i8 || shape->exact)))
         return false;
     for (matvec_choice more = *c; more.copies && more.copies < TILE_COPIES_MAX;) {

@@ -16,7 +16,7 @@ enum {
 typedef enum matvec_x {                   /* how the vectors are kept */
                         MATVEC_DIRECT,    /* f32, read where they lie */
                         MATVEC_SHARED,    /* f32 in workgroup memory */
-                        MATVEC_INT8,      /* rounded to int8 in workgroup memory */
+                        MATVEC_INT8,      /* rounded to int8 in workgroup memory, or copied there */
                         MATVEC_QUANTISED, /* rounded to int8 by an earlier dispatch */
                         MATVEC_COPIED     /* the same, a window at a time in workgroup memory */
 } matvec_x;

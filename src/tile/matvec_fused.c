@@ -271,15 +271,15 @@ static void bind_weights(matvec_making *k) {
         uint32_t same = i;
         for (uint32_t j = 0; j < i; j++)
             if (p->s[j].type == p->s[i].type) same = j;
-        const ir_type type = tile_weight_element(p->s[i].type);
+        const ir_type type = tile_matvec_element(p->s[i].type);
         if (same != i) k->weights[i] = k->weights[same];
         else if (p->sharded)
             k->weights[i] = tile_shard(ir, buffers[i], p->products.w[0], p->shard, type);
         else k->weights[i] = tile_weights(ir, buffers[i], p->products.w, n, type, words);
         for (uint32_t j = 0; j < p->s[i].layout->n_plane; j++)
-            k->planes[i][j] = tile_u32(ir, planes[i][j],
-                                       (uint32_t)((words[i] * 4ull + p->s[i].layout->offset[j]) /
-                                                  matvec_element_bytes(p->s[i].type)));
+            k->planes[i][j] = tile_u32(
+                ir, planes[i][j],
+                (uint32_t)((words[i] * 4ull + p->s[i].layout->offset[j]) / ir_type_bytes(type)));
         k->first[i] = tile_u32(ir, firsts[i], p->s[i].first);
     }
 }

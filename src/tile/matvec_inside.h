@@ -15,7 +15,7 @@ static inline uint32_t matvec_over(uint32_t n, uint32_t by) {
 }
 
 uint32_t matvec_chunk(base_type type);     /* elements that a lane takes at once */
-uint32_t matvec_raw_words(base_type type); /* of a chunk; 0: of types that are not packed */
+uint32_t matvec_raw_words(base_type type); /* of a chunk that is fetched; 0: of F32 */
 /* Where the parts of a vector of k elements lie in workgroup memory, in 16 bytes. */
 void matvec_layout(matvec_x x, uint32_t k, uint32_t *unit, uint32_t *half, uint32_t *second,
                    uint32_t *vector);
@@ -37,6 +37,9 @@ void matvec_copy_open(tile_matvec *m, uint32_t rows);
  * each 16 numbers? */
 void matvec_copied_add(tile_matvec *m, base_type type, uint32_t rows, const tile_opened *opened);
 bool matvec_copied_halves(base_type type);
+
+/* Of the word that two sums of 16 numbers lie in, in memory (tile/dots.h). */
+void matvec_sums_of(ir_builder *b, ir_id word, ir_id sums[2]);
 
 /* Runs from `first` on that share factors. */
 uint32_t matvec_alike(const tile_part *p, uint32_t first);

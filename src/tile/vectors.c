@@ -4,6 +4,7 @@
  * the first sum is waited for, and none is done twice. */
 #include "tile/vectors.h"
 #include "tile/dots.h"
+#include "tile/matvec_inside.h"
 
 enum {
     LOW_LANES = 4,     /* of a column of low rank */
@@ -343,10 +344,61 @@ static ir_id four_kept(void *user, uint32_t i, uint32_t e, ir_id u) {
     return v->values[e] = (v->kind == VECTORS_PLAIN ? four_plain : four_merged)(user, i, e, u);
 }
 
+/* ---- handed on ------------------------------------------------------------------------------- */
+
+typedef void copy_one(tile_vectors *v, ir_id at, ir_id value);
+
+/* n things of a vector, one a lane in turns, all asked for before the first is stored. */
+static void copy_all(tile_vectors *v, uint32_t n, ir_memory from, ir_id first, uint32_t width,
+                     copy_one *store) {
+    tile_kernel *k = &v->m->k;
+    ir_builder *b = k->b;
+    const uint32_t wg = v->m->c.wg, turns = matvec_over(n, wg);
+    ir_id at[VECTORS_OWN_MAX], values[VECTORS_OWN_MAX];
+    for (uint32_t i = 0; i < turns; i++) {
+        at[i] = tile_matvec_own(v->m, i);
+        ir_id own = (i + 1) * wg > n ? ir_min(b, at[i], ir_u32(b, n - 1)) : at[i];
+        values[i] = ir_load(b, from, ir_add(b, first, tile_mul(k, own, width)), width);
+    }
+    for (uint32_t i = 0; i < turns; i++) {
+        const bool part = (i + 1) * wg > n;
+        if (part) ir_if(b, ir_lt(b, at[i], ir_u32(b, n)));
+        store(v, at[i], values[i]);
+        if (part) ir_end(b);
+    }
+}
+
+static void copy_bytes(tile_vectors *v, ir_id group, ir_id bytes) {
+    tile_kernel *k = &v->m->k;
+    ir_id at = matvec_place(v->m, 0, tile_div(k, group, 4), tile_rem(k, tile_div(k, group, 2), 2),
+                            tile_rem(k, group, 2));
+    ir_store(k->b, v->m->x, tile_mul(k, at, 4), bytes);
+}
+
+static void copy_factors(tile_vectors *v, ir_id block, ir_id factors) {
+    tile_kernel *k = &v->m->k;
+    ir_builder *b = k->b;
+    ir_id scale = ir_bitcast(b, IR_F32, 1, ir_extract(b, factors, 0)), sums[2];
+    matvec_sums_of(b, ir_extract(b, factors, 1), sums);
+    ir_id all = ir_cast(b, IR_F32, ir_add(b, sums[0], sums[1])), at = tile_mul(k, block, 2);
+    ir_store(b, v->m->scales, at, ir_compose(b, (ir_id[]){scale, ir_mul(b, scale, all)}, 2));
+    if (v->m->with_halves) ir_store(b, v->m->halves, at, ir_compose(b, sums, 2));
+}
+
+/* The vector that came rounded, to where a product has what it rounds itself: read beside the
+ * weights, its loads would stand behind theirs. */
+static void copy_handed(tile_vectors *v) {
+    const tile_int8_vectors *from = &v->m->int8_from;
+    copy_all(v, v->m->length / TILE_RUN, from->bytes, ir_u32(v->m->k.b, 0), 4, copy_bytes);
+    copy_all(v, v->m->length / 32, from->factors, from->factors_at, 2, copy_factors);
+}
+
 /* Vector i of the workgroup, where fills go. */
 static void make_one(tile_vectors *v, uint32_t i) {
     tile_matvec *m = v->m;
-    if (BUILD_HAS_ADAPTERS && v->keeps && v->kind != VECTORS_TREE) {
+    if (v->w->handed) {
+        copy_handed(v);
+    } else if (BUILD_HAS_ADAPTERS && v->keeps && v->kind != VECTORS_TREE) {
         tile_matvec_fill_vector(m, i, true, four_kept, v);
     } else if (v->kind == VECTORS_PLAIN) {
         tile_matvec_fill_vector(m, i, false, four_plain, v);
