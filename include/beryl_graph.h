@@ -152,8 +152,8 @@ BERYL_API beryl_value beryl_graph_weight(beryl_graph *g, const char *name, beryl
  * may, others wherever an input may; these are sent to the device with every run. */
 BERYL_API beryl_value beryl_graph_constant(beryl_graph *g, beryl_type type, uint32_t rank,
                                            const uint32_t *dims, const void *data);
-/* Kept from run to run, zero at first; F32, I32, and as caches F16 and Q8_0. As many dimensions as
- * weights. */
+/* Kept from run to run, zero at first; F32, I32, I16, and as caches F16 and Q8_0. As many
+ * dimensions as weights. */
 BERYL_API beryl_value beryl_graph_state(beryl_graph *g, const char *name, beryl_type type,
                                         uint32_t rank, const uint32_t *dims);
 /* Can be read after a run: any value; a view, an input and what is stored are copied for it. At

@@ -112,14 +112,26 @@ BERYL_API beryl_value beryl_graph_triplet(beryl_graph *g, beryl_value anchor, be
 BERYL_API beryl_value beryl_graph_dropout(beryl_graph *g, beryl_value key, uint32_t stream,
                                           beryl_value x, float chance);
 
+/* ---- optimisers ------------------------------------------------------------------------------ */
+
+/* beryl_graph_optimise of ADAM and ADAMW whose moments of a parameter are one state, "w.moments" of
+ * I16: 2 bytes an element, not 8. The mean square is kept as a logarithm, the mean by its part of
+ * the root of that, both rounded by chance: key, another one in every run, and streams from
+ * `stream` on, one a parameter, as of random numbers. No gradient is beyond `most` in size (the
+ * norm of beryl_graph_clip); beta1^2 is below beta2. */
+BERYL_API void beryl_graph_optimise_q8(beryl_graph *g, uint32_t n, const beryl_value *parameters,
+                                       const beryl_value *gradients, beryl_value rate,
+                                       const beryl_optimiser *how, float most, beryl_value key,
+                                       uint32_t stream, beryl_value *updated);
+
 /* ---- states in files ------------------------------------------------------------------------- */
 
 /* All states of a compiled graph, bit for bit, to a safetensors file and back, each by its name:
  * weights, and what optimisers keep (native builds only). A state is a tensor of its type and
- * shape, F32, F16 or I32. save writes beside the file and renames. load takes a file that has these
- * states and no others, and looks at all of it before it changes one: BAD_FILE, or MISUSE with the
- * name of a state that is missing, of another type or shape, or none of this graph. MISUSE too: a
- * graph that is not compiled, two states of one name. UNSUPPORTED: states of Q8_0. */
+ * shape, F32, F16, I32 or I16. save writes beside the file and renames. load takes a file that has
+ * these states and no others, and looks at all of it before it changes one: BAD_FILE, or MISUSE
+ * with the name of a state that is missing, of another type or shape, or none of this graph. MISUSE
+ * too: a graph that is not compiled, two states of one name. UNSUPPORTED: states of Q8_0. */
 BERYL_API beryl_status beryl_graph_states_save(beryl_graph *graph, const char *path,
                                                beryl_error *error);
 BERYL_API beryl_status beryl_graph_states_load(beryl_graph *graph, const char *path,

@@ -773,8 +773,7 @@ static void check_halves(test *t, const char *name, format_lora_form form) {
                            narrow = engine_lora_source(engines[1]);
         CHECK(t, l->type == TYPE_F32 && engines[1]->lora.type == TYPE_F16);
         for (size_t i = 0; i < l->places.count && !test_failed(t); i++) {
-            const store_tensor *x =
-                &engines[0]->store.tensors.data[l->mark.tensor + LORA_SHARE_MAX + i];
+            const store_tensor *x = &engines[0]->store.tensors.data[l->mark.tensor + 1 + i];
             const size_t n = (size_t)x->file_bytes / sizeof(float);
             float *values = malloc(n * sizeof *values);
             uint16_t *halves = malloc(n * sizeof *halves);

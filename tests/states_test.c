@@ -128,6 +128,32 @@ static void made(memory *m, const char *header, size_t more) {
     m->size = 8 + n + more;
 }
 
+/* Five of 16 bits: their bytes are no whole words. */
+static void halves_of_words(test *t, const char *device) {
+    static const int16_t first[] = {-32768, 32767, -1, 0, 258}, other[5] = {1, 2, 3, 4, 5};
+    const beryl_graph_options options = {.size = sizeof options, .device = device};
+    static memory m;
+    rig r = {0};
+    beryl_error error = {0};
+    int16_t got[5] = {0};
+    beryl_status status = beryl_graph_open(&options, &r.g, &error);
+    if (status == BERYL_OK) {
+        r.w = beryl_graph_state(r.g, "m", BERYL_TYPE_I16, 1, (const uint32_t[]){5});
+        beryl_graph_output(r.g, beryl_graph_cast(r.g, r.w, BERYL_TYPE_F32, false), "y");
+        while ((status = beryl_graph_compile(r.g, &error)) == BERYL_PENDING) {}
+    }
+    m = (memory){.size = 0};
+    if (status == BERYL_OK) status = beryl_graph_state_set(r.g, r.w, first, sizeof first, &error);
+    if (status == BERYL_OK) status = save(&r, &m, &error);
+    if (status == BERYL_OK) status = beryl_graph_state_set(r.g, r.w, other, sizeof other, &error);
+    if (status == BERYL_OK) status = load(&r, &m, &error);
+    if (status == BERYL_OK) status = beryl_graph_state_get(r.g, r.w, got, sizeof got, &error);
+    if (status == BERYL_NO_DEVICE) test_skip(t, "%s", error.message);
+    else if (status != BERYL_OK) test_fail(t, __FILE__, __LINE__, "%s", error.message);
+    else CHECK(t, !memcmp(got, first, sizeof got));
+    beryl_graph_close(r.g);
+}
+
 static void there_and_back(test *t, const char *device) {
     rig r;
     beryl_error error = {0};
@@ -274,8 +300,11 @@ static void refused_graphs(test *t) {
 void test_states(test *t);
 void test_states(test *t) {
     static const char *const devices[] = {"reference", "host", "webgpu:software"};
-    for (size_t i = 0; i < sizeof devices / sizeof *devices; i++)
+    for (size_t i = 0; i < sizeof devices / sizeof *devices; i++) {
         if (test_case(t, "states/there-and-back-on-%s", devices[i])) there_and_back(t, devices[i]);
+        if (test_case(t, "states/halves-of-words-on-%s", devices[i]))
+            halves_of_words(t, devices[i]);
+    }
     if (test_case(t, "states/from-a-file-of-others")) from_others(t);
     if (test_case(t, "states/refuses-files")) refuses(t);
     if (test_case(t, "states/broken-headers")) broken(t);

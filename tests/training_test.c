@@ -23,6 +23,7 @@ struct how {
     float rate, clip;
     float scale; /* of the loss; 0: none */
     bool halves; /* what is multiplied is F16 */
+    bool coded;  /* moments in 8 bits */
 };
 
 static const struct how hows[] = {
@@ -36,6 +37,11 @@ static const struct how hows[] = {
     {"rmsprop", {.kind = BERYL_RMSPROP, .momentum = 0.5f}, .rate = 0.01f},
     {"lion", {.kind = BERYL_LION, .weight_decay = 0.1f, .beta2 = 0.95f}, .rate = 0.01f},
     {"sgd-scaled", {.kind = BERYL_SGD, .momentum = 0.5f}, .rate = 0.25f, .scale = 1024},
+    {"adamw-coded",
+     {.kind = BERYL_ADAMW, .weight_decay = 0.1f, .beta2 = 0.98f},
+     .rate = 0.02f,
+     .clip = 1,
+     .coded = true},
     {"adagrad", {.kind = BERYL_ADAGRAD, .weight_decay = 0.01f}, .rate = 0.1f},
 };
 
@@ -143,7 +149,7 @@ static void step_one(const struct how *how, uint32_t t, double *p, double d, dou
 
 typedef struct trained {
     beryl_graph *g;
-    beryl_value x, targets, rate, p[PARAMETERS], loss, norm;
+    beryl_value x, targets, rate, key, p[PARAMETERS], loss, norm;
 } trained;
 
 static void build(trained *r, const struct how *how) {
@@ -168,7 +174,12 @@ static void build(trained *r, const struct how *how) {
         r->norm = beryl_graph_clip(g, PARAMETERS, d, how->clip, d);
         beryl_graph_output(g, r->norm, "norm");
     }
-    beryl_graph_optimise(g, PARAMETERS, r->p, d, r->rate, &o, NULL);
+    if (how->coded) {
+        r->key = beryl_graph_input(g, "key", BERYL_TYPE_U32, 1, &(beryl_dim){2, 0});
+        beryl_graph_optimise_q8(g, PARAMETERS, r->p, d, r->rate, &o, how->clip, r->key, 0, NULL);
+    } else {
+        beryl_graph_optimise(g, PARAMETERS, r->p, d, r->rate, &o, NULL);
+    }
     beryl_graph_output(g, r->loss, "loss");
 }
 
@@ -206,7 +217,9 @@ static bool train(test *t, const char *on, const struct how *how, float *losses,
         status = beryl_graph_state_set(r->g, r->p[k], first[k], sizes[k] * sizeof(float), &error);
     }
     for (uint32_t i = 0; status == BERYL_OK && i < STEPS; i++) {
-        status = beryl_graph_run(r->g, NULL, 0, &error);
+        const uint32_t key[2] = {3, i};
+        if (how->coded) status = beryl_graph_set(r->g, r->key, key, sizeof key, &error);
+        if (status == BERYL_OK) status = beryl_graph_run(r->g, NULL, 0, &error);
         if (status == BERYL_OK) status = beryl_graph_wait(r->g, &error);
         if (status == BERYL_OK)
             status = beryl_graph_read(r->g, r->loss, &losses[i], sizeof *losses, &error);
@@ -223,6 +236,23 @@ static bool train(test *t, const char *on, const struct how *how, float *losses,
     return status == BERYL_OK;
 }
 
+/* What was learned lies where moments in double lead, but for a part of the way there. Of a mean 8
+ * bits keep the root: one of 127, so a step is off by at most a hundredth of the largest one, by
+ * chance this way or that; 25 such steps are off by a twentieth of one. A square that is small
+ * beside its code adds as much. */
+static void check_way(test *t, const net *w, float learned[PARAMETERS][SIZE_MAX_]) {
+    double off = 0, way = 0;
+    for (uint32_t k = 0; k < PARAMETERS; k++)
+        for (uint32_t i = 0; i < sizes[k]; i++) {
+            const double from = (double)first_number(k, i),
+                         miss = (double)learned[k][i] - w->p[k][i];
+            off += miss * miss;
+            way += (w->p[k][i] - from) * (w->p[k][i] - from);
+        }
+    CHECK(t, sqrt(off) < 0.1 * sqrt(way));
+    CHECK(t, off > 0);
+}
+
 /* F32 against double: 1e-5 of the loss, after all steps. */
 static void check_optimiser(test *t, const char *on, const struct how *how) {
     float losses[2][STEPS], learned[2][PARAMETERS][SIZE_MAX_] = {{{0}}};
@@ -235,13 +265,15 @@ static void check_optimiser(test *t, const char *on, const struct how *how) {
     for (uint32_t k = 0; k < PARAMETERS; k++)
         for (uint32_t i = 0; i < sizes[k]; i++) w.p[k][i] = (double)first_number(k, i);
     for (uint32_t s = 0; s < STEPS && !test_failed(t); s++) {
-        CHECK_NEAR(t, (double)losses[0][s], pass(&w), 1e-5);
+        const double loss = pass(&w);
+        if (!how->coded) CHECK_NEAR(t, (double)losses[0][s], loss, 1e-5);
         if (how->clip > 0) clip(&w, (double)how->clip);
         for (uint32_t k = 0; k < PARAMETERS; k++)
             for (uint32_t i = 0; i < sizes[k]; i++)
                 step_one(how, s + 1, &w.p[k][i], w.d[k][i], &w.m[k][i], &w.v[k][i]);
     }
-    for (uint32_t k = 0; k < PARAMETERS; k++)
+    if (how->coded) check_way(t, &w, learned[0]);
+    for (uint32_t k = 0; k < PARAMETERS && !how->coded; k++)
         for (uint32_t i = 0; i < sizes[k] && !test_failed(t); i++)
             CHECK_NEAR(t, (double)learned[0][k][i], w.p[k][i], 1e-4);
     CHECK(t, losses[0][STEPS - 1] < losses[0][0] - 0.05f); /* it learns */

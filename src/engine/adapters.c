@@ -135,7 +135,7 @@ static beryl_status pool_read(void *user, uint64_t offset, void *to, size_t size
     const engine_lora *l = &e->lora;
     char *out = to;
     for (size_t i = 0; size && i < l->places.count; i++) {
-        const store_tensor *t = &e->store.tensors.data[l->mark.tensor + LORA_SHARE_MAX + i];
+        const store_tensor *t = &e->store.tensors.data[l->mark.tensor + 1 + i];
         const uint64_t row_bytes = base_type_row_bytes(t->type, t->dim[t->rank - 1]);
         const bool is_b = l->places.data[i] & 1;
         const char *rows = is_b ? rows_as_read(l, l->places.data[i] >> 1, t) : NULL;
@@ -248,12 +248,9 @@ static beryl_status pool_add(beryl_engine *e, beryl_error *error) {
     l->row_size = 0;
     l->graph.pairs = base_heap_take(&e->heap, n_pair * sizeof *l->graph.pairs);
     bool room = l->graph.pairs;
-    for (uint32_t i = 0; room && i < LORA_SHARE_MAX; i++) {
-        const uint32_t dim[2] = {e->options.sessions, (i + 1) * l->rank};
-        l->graph.scales[i] =
-            store_add_state(&e->store, "lora.scales", TYPE_F32, 2, dim, GROUP_LORA);
-        room = l->graph.scales[i] != UINT32_MAX;
-    }
+    const uint32_t dim[2] = {e->options.sessions, LORA_SHARE_MAX * l->rank};
+    l->graph.scales = store_add_state(&e->store, "lora.scales", TYPE_F32, 2, dim, GROUP_LORA);
+    room = room && l->graph.scales != UINT32_MAX;
     for (uint32_t k = 0, n; room && k < n_pair; k += n) {
         format_lora_target first;
         n = gemma4_lora_share((format_lora_target)(k % LORA_COUNT), &first);
@@ -630,10 +627,9 @@ beryl_status engine_lora_scales(beryl_engine *e, uint32_t slot, beryl_error *err
             row[a->rank + k] += s->adapters.data[i].scale * a->factor;
     }
     beryl_status status = BERYL_OK;
-    for (uint32_t i = 0; i < LORA_SHARE_MAX; i++)
-        for (uint32_t k = 0; status == BERYL_OK && k <= i; k++)
-            status = store_state_write(&e->store, l->graph.scales[i], (slot * (i + 1) + k) * size,
-                                       row, size, error);
+    for (uint32_t i = 0; status == BERYL_OK && i < LORA_SHARE_MAX; i++)
+        status = store_state_write(&e->store, l->graph.scales, (slot * LORA_SHARE_MAX + i) * size,
+                                   row, size, error);
     base_heap_give(&e->heap, row, size);
     return status;
 }

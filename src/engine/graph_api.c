@@ -262,9 +262,10 @@ beryl_value beryl_graph_constant(beryl_graph *g, beryl_type type, uint32_t rank,
 beryl_value beryl_graph_state(beryl_graph *g, const char *name, beryl_type type, uint32_t rank,
                               const uint32_t *dims) {
     if (!graph_api_may_build(g)) return 0;
-    if (type != BERYL_TYPE_F32 && type != BERYL_TYPE_I32 && type != BERYL_TYPE_F16 &&
-        type != BERYL_TYPE_Q8_0)
-        return graph_api_refuse(g, BERYL_UNSUPPORTED, "a state is F32, I32, F16 or Q8_0", name);
+    if (type != BERYL_TYPE_F32 && type != BERYL_TYPE_I32 && type != BERYL_TYPE_I16 &&
+        type != BERYL_TYPE_F16 && type != BERYL_TYPE_Q8_0)
+        return graph_api_refuse(g, BERYL_UNSUPPORTED, "a state is F32, I32, I16, F16 or Q8_0",
+                                name);
     if (!stored_bytes(g, name, type, rank, dims)) return 0;
     const uint32_t index =
         store_add_state(&g->store, name ? name : "", graph_api_types[type], rank, dims, 1);

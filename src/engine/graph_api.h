@@ -60,6 +60,8 @@ extern const base_type graph_api_types[TYPE_KNOWN]; /* of the types that callers
 beryl_status graph_api_plan(beryl_graph *g, beryl_error *error);
 /* Nothing has failed, and it is not compiled. */
 bool graph_api_may_build(const beryl_graph *g);
+/* Of a state, as its type and shape say. */
+uint64_t graph_api_state_bytes(const beryl_graph *g, beryl_value state);
 /* The graph's error, "WHAT: NAME", unless there is one; gives 0. */
 beryl_value graph_api_refuse(beryl_graph *g, beryl_status code, const char *what, const char *name);
 /* The caller's dimensions as the graph has them. false: refused. */

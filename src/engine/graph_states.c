@@ -33,12 +33,13 @@ static int by_name(const void *a, const void *b) {
 
 static beryl_status add(states *s, graph_value v, beryl_error *error) {
     const graph_tensor *t = graph_tensor_at(s->g->g, v);
-    if (t->type != TYPE_F32 && t->type != TYPE_F16 && t->type != TYPE_I32)
-        return base_fail(error, BERYL_UNSUPPORTED, "state '%s' is %s: F32, F16 and I32 are saved",
-                         t->name, base_type_name(t->type));
+    if (t->type != TYPE_F32 && t->type != TYPE_F16 && t->type != TYPE_I32 && t->type != TYPE_I16)
+        return base_fail(error, BERYL_UNSUPPORTED,
+                         "state '%s' is %s: F32, F16, I32 and I16 are saved", t->name,
+                         base_type_name(t->type));
     if (s->n && base_view_equal(s->tensors[s->n - 1].name, base_view_of(t->name)))
         return base_fail(error, BERYL_MISUSE, "two states are named '%s'", t->name);
-    const uint64_t size = store_state_bytes(&s->g->store, t->stored);
+    const uint64_t size = graph_api_state_bytes(s->g, v);
     format_safetensor *to = &s->tensors[s->n];
     *to = (format_safetensor){.name = base_view_of(t->name), .type = t->type, .n_dim = t->rank};
     for (uint32_t i = 0; i < t->rank; i++) to->dim[i] = t->dim[i].size;

@@ -144,18 +144,22 @@ typedef struct optimiser {
     beryl_optimiser how;
     graph_value rate; /* F32 [1] */
     graph_adam adam;  /* its numbers */
+    /* moments in 8 bits: the chances that they are rounded by, the largest gradient; most 0: none */
+    graph_draw draw;
+    float most;
 } optimiser;
 
 typedef graph_value optimiser_step(optimiser *o, graph_value p, graph_value d);
 
 /* A state like the parameter's, named after it. */
-static graph_value state_like(optimiser *o, graph_value parameter, const char *what) {
+static graph_value state_like(optimiser *o, graph_value parameter, const char *what,
+                              beryl_type type) {
     const graph_tensor t = *graph_tensor_at(o->g, parameter);
     uint32_t dims[GRAPH_RANK_MAX];
     for (uint32_t i = 0; i < t.rank; i++) dims[i] = t.dim[i].size;
     const char *name = base_arena_print(&o->owner->arena, "%s.%s", t.name, what);
     if (!name) return graph_api_refuse(o->owner, BERYL_NO_MEMORY, "out of host memory", what);
-    return beryl_graph_state(o->owner, name, BERYL_TYPE_F32, t.rank, dims);
+    return beryl_graph_state(o->owner, name, type, t.rank, dims);
 }
 
 /* The state becomes x, where this is a step that counts. */
@@ -196,7 +200,7 @@ static graph_value step_sgd(optimiser *o, graph_value p, graph_value d) {
     graph *g = o->g;
     const float momentum = o->how.momentum;
     if (momentum == 0) return set(o, p, moved(o, p, d));
-    const graph_value state = state_like(o, p, "momentum"),
+    const graph_value state = state_like(o, p, "momentum", BERYL_TYPE_F32),
                       m = graph_add(g, graph_scale(g, state, momentum), d);
     const graph_value v = o->how.nesterov ? graph_add(g, d, graph_scale(g, m, momentum)) : m,
                       next = moved(o, p, v);
@@ -206,12 +210,12 @@ static graph_value step_sgd(optimiser *o, graph_value p, graph_value d) {
 
 static graph_value step_rmsprop(optimiser *o, graph_value p, graph_value d) {
     graph *g = o->g;
-    const graph_value square = state_like(o, p, "square"),
+    const graph_value square = state_like(o, p, "square", BERYL_TYPE_F32),
                       v = graph_averaged(g, square, graph_square(g, d), o->how.beta2);
     graph_value step = graph_div(g, d, graph_add_scalar(g, graph_sqrt(g, v), o->how.eps)), m = 0,
                 momentum = 0;
     if (o->how.momentum != 0) {
-        momentum = state_like(o, p, "momentum");
+        momentum = state_like(o, p, "momentum", BERYL_TYPE_F32);
         m = step = graph_add(g, graph_scale(g, momentum, o->how.momentum), step);
     }
     const graph_value next = moved(o, p, step);
@@ -221,17 +225,27 @@ static graph_value step_rmsprop(optimiser *o, graph_value p, graph_value d) {
 }
 
 static graph_value step_adam(optimiser *o, graph_value p, graph_value d) {
-    graph_value mean = state_like(o, p, "mean"), square = state_like(o, p, "square"), m = mean,
-                v = square;
+    graph_value mean = state_like(o, p, "mean", BERYL_TYPE_F32),
+                square = state_like(o, p, "square", BERYL_TYPE_F32), m = mean, v = square;
     const graph_value next = graph_adam_step(o->g, &o->adam, p, d, &m, &v);
     set(o, mean, m);
     set(o, square, v);
     return set(o, p, next);
 }
 
+static graph_value step_coded(optimiser *o, graph_value p, graph_value d) {
+    const graph_value state = state_like(o, p, "moments", BERYL_TYPE_I16);
+    graph_value codes = state;
+    const graph_value next = graph_adam_coded(o->g, &o->adam, o->draw, o->most, p, d, &codes);
+    o->draw.stream++;
+    set(o, state, codes);
+    return set(o, p, next);
+}
+
 static graph_value step_lion(optimiser *o, graph_value p, graph_value d) {
     graph *g = o->g;
-    const graph_value mean = state_like(o, p, "mean"), m = graph_averaged(g, mean, d, o->how.beta2);
+    const graph_value mean = state_like(o, p, "mean", BERYL_TYPE_F32),
+                      m = graph_averaged(g, mean, d, o->how.beta2);
     graph_value step = graph_sign(g, graph_averaged(g, mean, d, o->how.beta1));
     if (o->how.weight_decay != 0) step = graph_add(g, step, graph_scale(g, p, o->how.weight_decay));
     const graph_value next = moved(o, p, step);
@@ -241,7 +255,7 @@ static graph_value step_lion(optimiser *o, graph_value p, graph_value d) {
 
 static graph_value step_adagrad(optimiser *o, graph_value p, graph_value d) {
     graph *g = o->g;
-    const graph_value square = state_like(o, p, "square"),
+    const graph_value square = state_like(o, p, "square", BERYL_TYPE_F32),
                       v = graph_add(g, square, graph_square(g, d)),
                       root = graph_add_scalar(g, graph_sqrt(g, v), o->how.eps),
                       next = moved(o, p, graph_div(g, d, root));
@@ -281,10 +295,10 @@ static bool may_step(beryl_graph *g, uint32_t n, const beryl_value *parameters,
     return true;
 }
 
-void beryl_graph_optimise(beryl_graph *g, uint32_t n, const beryl_value *parameters,
-                          const beryl_value *gradients, beryl_value rate,
-                          const beryl_optimiser *how, beryl_value *updated) {
-    for (uint32_t i = 0; updated && i < n; i++) updated[i] = 0;
+/* coded: what its moments are rounded by; most 0: they are F32. */
+static void optimise(beryl_graph *g, uint32_t n, const beryl_value *parameters,
+                     const beryl_value *gradients, beryl_value rate, const beryl_optimiser *how,
+                     const optimiser *coded, beryl_value *updated) {
     static const struct {
         optimiser_step *step;
         float beta2, eps;
@@ -303,7 +317,10 @@ void beryl_graph_optimise(beryl_graph *g, uint32_t n, const beryl_value *paramet
     if (h.beta2 == 0) h.beta2 = kinds[kind].beta2;
     if (h.eps == 0) h.eps = kinds[kind].eps;
     if (!may_step(g, n, parameters, gradients, rate, how ? &h : NULL)) return;
-    optimiser o = {.owner = g, .g = g->g, .how = h};
+    optimiser o = *coded;
+    o.owner = g;
+    o.g = g->g;
+    o.how = h;
     o.rate = graph_reshape(g->g, rate, 1, &(graph_dim){1, 0});
     if (kinds[kind].counts) count_steps(&o);
     for (uint32_t i = 0; i < n && g->g->error.code == BERYL_OK; i++) {
@@ -312,12 +329,40 @@ void beryl_graph_optimise(beryl_graph *g, uint32_t n, const beryl_value *paramet
         if (graph_tensor_at(g->g, d)->type != TYPE_F32) d = graph_cast(g->g, d, TYPE_F32, false);
         if (h.weight_decay != 0 && !kinds[kind].decays)
             d = graph_add(g->g, d, graph_scale(g->g, p, h.weight_decay));
-        const graph_value v = kinds[kind].step(&o, p, d);
+        const graph_value v = (o.most > 0 ? step_coded : kinds[kind].step)(&o, p, d);
         if (updated) updated[i] = v;
     }
 }
 
+void beryl_graph_optimise(beryl_graph *g, uint32_t n, const beryl_value *parameters,
+                          const beryl_value *gradients, beryl_value rate,
+                          const beryl_optimiser *how, beryl_value *updated) {
+    for (uint32_t i = 0; updated && i < n; i++) updated[i] = 0;
+    optimise(g, n, parameters, gradients, rate, how, &(optimiser){.most = 0}, updated);
+}
+
+void beryl_graph_optimise_q8(beryl_graph *g, uint32_t n, const beryl_value *parameters,
+                             const beryl_value *gradients, beryl_value rate,
+                             const beryl_optimiser *how, float most, beryl_value key,
+                             uint32_t stream, beryl_value *updated) {
+    for (uint32_t i = 0; updated && i < n; i++) updated[i] = 0;
+    if (!graph_api_may_build(g)) return;
+    if (!how || (how->kind != BERYL_ADAM && how->kind != BERYL_ADAMW) || !(most > 0))
+        graph_api_refuse(g, BERYL_MISUSE,
+                         "moments in 8 bits are of ADAM and ADAMW, with a largest "
+                         "gradient",
+                         "optimise_q8");
+    else if (graph_has(g->g, key, "optimise_q8"))
+        optimise(g, n, parameters, gradients, rate, how,
+                 &(optimiser){.most = most, .draw = {key, stream}}, updated);
+}
+
 /* ---- states ---------------------------------------------------------------------------------- */
+
+uint64_t graph_api_state_bytes(const beryl_graph *g, beryl_value state) {
+    const graph_tensor *t = graph_tensor_at(g->g, state);
+    return base_type_row_bytes(t->type, graph_element_bound(t));
+}
 
 /* The state's place in the store; UINT32_MAX: not one, or of another size. */
 static uint32_t state_of(const beryl_graph *g, beryl_value state, const void *data, size_t size,
@@ -330,14 +375,16 @@ static uint32_t state_of(const beryl_graph *g, beryl_value state, const void *da
     } else if (!state || state >= g->g->tensors.count || t->role != ROLE_STORED ||
                !g->store.tensors.data[t->stored].is_state) {
         base_fail(error, BERYL_MISUSE, "value %u is no state of this graph", state);
-    } else if (!data || size != store_state_bytes(&g->store, t->stored)) {
+    } else if (!data || size != graph_api_state_bytes(g, state)) {
         base_fail(error, BERYL_MISUSE, "state '%s' has %llu bytes, %zu were given", t->name,
-                  (unsigned long long)store_state_bytes(&g->store, t->stored), data ? size : 0);
+                  (unsigned long long)graph_api_state_bytes(g, state), data ? size : 0);
     } else {
         index = t->stored;
     }
     return index;
 }
+
+enum { WORD = 4 };
 
 static size_t piece(size_t size, size_t from) {
     return size - from < STORE_READ_MAX ? size - from : STORE_READ_MAX;
@@ -349,7 +396,12 @@ beryl_status beryl_graph_state_set(beryl_graph *g, beryl_value state, const void
     beryl_status status = index == UINT32_MAX ? BERYL_MISUSE : BERYL_OK;
     for (size_t at = 0, n; status == BERYL_OK && at < size; at += n) {
         n = piece(size, at);
-        status = store_state_write(&g->store, index, at, (const char *)data + at, n, error);
+        if (n >= WORD) n -= n % WORD;
+        uint32_t last = 0; /* a part of a word, which devices write whole */
+        if (n < WORD) memcpy(&last, (const char *)data + at, n);
+        status = store_state_write(&g->store, index, at,
+                                   n < WORD ? (const char *)&last : (const char *)data + at,
+                                   n < WORD ? WORD : n, error);
     }
     return status;
 }
@@ -361,9 +413,10 @@ beryl_status beryl_graph_state_get(beryl_graph *g, beryl_value state, void *data
     beryl_status status = BERYL_OK;
     while (status == BERYL_OK && g->state_got < size) {
         const void *from = NULL;
-        const size_t n = piece(size, g->state_got);
+        const size_t n = piece(size, g->state_got), whole = (n + WORD - 1) / WORD * WORD;
         if (!g->state_ticket)
-            status = store_state_read(&g->store, index, g->state_got, n, &g->state_ticket, error);
+            status =
+                store_state_read(&g->store, index, g->state_got, whole, &g->state_ticket, error);
         if (status == BERYL_OK && g->device)
             status = device_wait(g->device, g->state_ticket, error);
         if (status == BERYL_OK || status == BERYL_PENDING)

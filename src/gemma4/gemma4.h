@@ -137,8 +137,8 @@ typedef struct gemma4_lora_pair {
 } gemma4_lora_pair;
 
 typedef struct gemma4_lora {
-    uint32_t scales[LORA_SHARE_MAX]; /* states: F32 [n_slot, (i + 1) r]: the same, i + 1 times */
-    gemma4_lora_pair *pairs;         // [L + 1, LORA_COUNT]: those of the model are the last
+    uint32_t scales;         /* state: F32 [n_slot, LORA_SHARE_MAX r]: the same, so many times */
+    gemma4_lora_pair *pairs; // [L + 1, LORA_COUNT]: those of the model are the last
 } gemma4_lora;
 
 /* How many targets take the same vector, from *first on. */

@@ -107,8 +107,11 @@ static graph_value adapted(building *b, graph_value x, uint32_t weight, format_l
 
 /* What each row takes of each rank. */
 static void scale_rows(building *b) {
-    for (int i = 0; BUILD_HAS_ADAPTERS && b->lora && !trains(b) && i < LORA_SHARE_MAX; i++)
-        b->lora_scales[i] = graph_gather_rows(b->g, stored(b, b->lora->scales[i]), b->slot, 1);
+    if (!BUILD_HAS_ADAPTERS || !b->lora || trains(b)) return;
+    const graph_value all = graph_gather_rows(b->g, stored(b, b->lora->scales), b->slot, 1);
+    const uint32_t r = graph_tensor_at(b->g, all)->dim[1].size / LORA_SHARE_MAX;
+    for (uint32_t i = 0; i < LORA_SHARE_MAX; i++)
+        b->lora_scales[i] = graph_narrow(b->g, all, 1, 0, (i + 1) * r, 1);
 }
 
 /* ---- products of experts --------------------------------------------------------------------- */

@@ -2,115 +2,162 @@
 #include "tile/factors.h"
 #include "tile/vectors.h"
 
-uint32_t tile_factors_bytes(uint32_t rows, uint32_t wg, uint32_t span) {
-    return 4 * rows * (wg / span + 1);
+uint32_t tile_factors_bytes(uint32_t rows, uint32_t k) {
+    return 4 * (rows + k);
+}
+
+static uint32_t subgroups(const tile_factors *f) {
+    return f->m->c.wg / f->m->c.span;
 }
 
 void tile_factors_open(tile_factors *f) {
     ir_builder *b = f->m->k.b;
-    f->parts = ir_workgroup(b, IR_F32, f->rows * (f->m->c.wg / f->m->c.span));
-    if (!f->stored) f->made = ir_workgroup(b, IR_F32, f->rows);
-}
-
-/* Of n sums in each lane of a subgroup: each of its lanes is left with n / min(n, span) of them,
- * from the number on that is given. */
-static ir_id joined(tile_factors *f, ir_id *sums, uint32_t *n) {
-    tile_kernel *k = &f->m->k;
-    ir_builder *b = k->b;
-    ir_id lane = tile_rem(k, ir_local(b, 0), f->m->c.span), first = ir_u32(b, 0);
-    uint32_t mask = f->m->c.span / 2;
-    for (; mask && mask * 2 > *n; mask /= 2)
-        for (uint32_t i = 0; i < *n; i++)
-            sums[i] = ir_add(b, sums[i], ir_subgroup_shuffle_xor(b, sums[i], mask));
-    for (; mask; mask /= 2) { /* the upper half goes to lanes with this bit, the lower to others */
-        ir_id bit = tile_and(k, lane, mask), upper = ir_ne(b, bit, ir_u32(b, 0));
-        *n /= 2;
-        for (uint32_t i = 0; i < *n; i++) {
-            ir_id keep = ir_select(b, upper, sums[i + *n], sums[i]),
-                  give = ir_select(b, upper, sums[i], sums[i + *n]);
-            sums[i] = ir_add(b, keep, ir_subgroup_shuffle_xor(b, give, mask));
-        }
-        first = ir_add(b, first, tile_mul(k, tile_div(k, bit, mask), *n));
+    if (f->stored) {
+        f->parts = ir_workgroup(b, IR_F32, FACTORS_APART * subgroups(f));
+        return;
     }
-    return first;
+    f->x = ir_workgroup(b, IR_F32, f->m->length);
+    f->made = ir_workgroup(b, IR_F32, f->rows);
 }
 
-/* The lane's e-th four of the row. */
-static ir_id load(tile_factors *f, ir_id row, uint32_t e) {
+/* Four u of the row, as it is. */
+static ir_id load(tile_factors *f, ir_id row, ir_id u) {
     tile_kernel *k = &f->m->k;
     ir_builder *b = k->b;
-    const uint32_t fours = f->m->length / 4;
-    ir_id u = tile_matvec_own(f->m, e);
-    if ((e + 1) * f->m->c.wg > fours) u = ir_min(b, u, ir_u32(b, fours - 1));
     return ir_load(b, f->a.from, ir_add(b, ir_fma(b, row, f->a.row, f->a.start), tile_mul(k, u, 4)),
                    4);
 }
 
+/* ---- each workgroup for itself --------------------------------------------------------------- */
+
+/* Fours of a row that a lane has. */
+static uint32_t each_of(const tile_factors *f) {
+    return (f->m->length / 4 + f->m->c.span - 1) / f->m->c.span;
+}
+
+/* The lane's e-th four; beyond the vector: its last one. */
+static ir_id own_of(tile_factors *f, uint32_t e) {
+    tile_kernel *k = &f->m->k;
+    ir_builder *b = k->b;
+    const uint32_t span = f->m->c.span, fours = f->m->length / 4;
+    ir_id u = tile_add(k, tile_rem(k, ir_local(b, 0), span), e * span);
+    return (e + 1) * span > fours ? ir_min(b, u, ir_u32(b, fours - 1)) : u;
+}
+
+/* The subgroup's j-th row from `first` on; beyond all: the last one. */
+static ir_id row_of(tile_factors *f, ir_id first, uint32_t j) {
+    tile_kernel *k = &f->m->k;
+    ir_builder *b = k->b;
+    ir_id row = tile_add(k, tile_div(k, ir_local(b, 0), f->m->c.span), j * subgroups(f));
+    return ir_min(b, ir_add(b, first, row), ir_u32(b, f->rows - 1));
+}
+
 void tile_factors_fetch(tile_factors *f, uint32_t least) {
-    const uint32_t each = tile_matvec_each(f->m);
-    while (f->ahead + f->step <= least && (f->ahead + f->step) * each <= FACTORS_AHEAD_MAX)
-        f->ahead += f->step;
-    for (uint32_t i = 0; i < f->ahead; i++)
-        for (uint32_t e = 0; e < each; e++)
-            f->loaded[i * each + e] = load(f, tile_add(&f->m->k, f->begin, i), e);
-}
-
-/* Rows [row, row + step), loaded before: at `loaded`; NULL: now. */
-static void add_step(tile_factors *f, ir_id row, const ir_id *loaded, const ir_id *x) {
-    tile_kernel *k = &f->m->k;
-    ir_builder *b = k->b;
-    const uint32_t each = tile_matvec_each(f->m), span = f->m->c.span;
-    ir_id sums[FACTORS_STEP], local = ir_local(b, 0);
-    for (uint32_t i = 0; i < f->step; i++) {
-        ir_id sum = IR_NO_ID;
-        for (uint32_t e = 0; e < each; e++) {
-            ir_id a = loaded ? loaded[i * each + e] : load(f, tile_add(k, row, i), e);
-            a = ir_cast(b, IR_F32, a);
-            sum = e ? ir_fma(b, a, x[e], sum) : ir_mul(b, a, x[e]);
-        }
-        sums[i] = tile_sum_vector(k, sum);
+    ir_builder *b = f->m->k.b;
+    const uint32_t each = each_of(f), n = subgroups(f);
+    f->ahead = f->ahead_rows = 0;
+    for (uint32_t j = 0; j * n < least && f->ahead < FACTORS_AHEAD_MAX; j++) {
+        ir_id row = row_of(f, f->begin, j);
+        for (uint32_t e = 0; e < each && f->ahead < FACTORS_AHEAD_MAX; e++)
+            f->loaded[f->ahead++] = load(f, row, own_of(f, e));
+        f->scale[j] = ir_load(b, f->scales, row, 1);
+        f->ahead_rows++;
     }
-    uint32_t n = f->step;
-    ir_id first = joined(f, sums, &n);
-    if (span > f->step) /* others have the same */
-        ir_if(b, ir_lt(b, tile_rem(k, local, span), ir_u32(b, f->step)));
-    first = ir_add(b, first, ir_add(b, row, tile_mul(k, tile_div(k, local, span), f->rows)));
-    for (uint32_t i = 0; i < n; i++) ir_store(b, f->parts, tile_add(k, first, i), sums[i]);
-    if (span > f->step) ir_end(b);
 }
 
-void tile_factors_add(tile_factors *f, const ir_id *x) {
+void tile_factors_keep(tile_factors *f, const ir_id *x) {
     tile_kernel *k = &f->m->k;
     ir_builder *b = k->b;
-    const uint32_t fours = f->m->length / 4, each = tile_matvec_each(f->m);
-    ir_id own[VECTORS_OWN_MAX], row = f->begin;
+    const uint32_t fours = f->m->length / 4, each = tile_matvec_each(f->m), wg = f->m->c.wg;
+    for (uint32_t e = 0; e < each; e++) {
+        ir_id u = tile_matvec_own(f->m, e);
+        if ((e + 1) * wg > fours) ir_if(b, ir_lt(b, u, ir_u32(b, fours)));
+        ir_store(b, f->x, tile_mul(k, u, 4), x[e]);
+        if ((e + 1) * wg > fours) ir_end(b);
+    }
+}
+
+/* The row times the vector, times its scale; loaded [n]: what there is of it. */
+static void add_row(tile_factors *f, ir_id row, ir_id there, const ir_id *loaded, uint32_t n,
+                    ir_id scale) {
+    tile_kernel *k = &f->m->k;
+    ir_builder *b = k->b;
+    const uint32_t each = each_of(f), span = f->m->c.span, fours = f->m->length / 4;
+    ir_id sum = IR_NO_ID;
+    for (uint32_t e = 0; e < each; e++) {
+        ir_id u = own_of(f, e), a = e < n ? loaded[e] : load(f, row, u),
+              x = ir_load(b, f->x, tile_mul(k, u, 4), 4);
+        if ((e + 1) * span > fours) {
+            ir_id lane = tile_rem(k, ir_local(b, 0), span),
+                  holds = ir_lt(b, lane, ir_u32(b, fours - e * span));
+            x = ir_select(b, ir_splat(b, holds, 4), x, ir_number(b, IR_F32, 4, 0));
+        }
+        a = ir_cast(b, IR_F32, a);
+        sum = e ? ir_fma(b, a, x, sum) : ir_mul(b, a, x);
+    }
+    sum = ir_subgroup_add(b, tile_sum_vector(k, sum));
+    ir_if(b, ir_and(b, there, ir_eq(b, ir_subgroup_lane(b), ir_u32(b, 0))));
+    ir_store(b, f->made, row, ir_mul(b, sum, scale));
+    ir_end(b);
+}
+
+void tile_factors_add(tile_factors *f) {
+    tile_kernel *k = &f->m->k;
+    ir_builder *b = k->b;
+    const uint32_t n = subgroups(f), each = each_of(f);
+    ir_id own = tile_div(k, ir_local(b, 0), f->m->c.span);
+    for (uint32_t j = 0; j < f->ahead_rows; j++) {
+        ir_id place = ir_add(b, tile_add(k, own, j * n), f->begin);
+        add_row(f, row_of(f, f->begin, j), ir_lt(b, place, f->end), &f->loaded[j * each],
+                f->ahead - j * each, f->scale[j]);
+    }
+    if (f->ahead_rows * n >= f->rows) return;
+    ir_id first = ir_loop(b, tile_add(k, f->begin, f->ahead_rows * n), f->end, ir_u32(b, n));
+    ir_id row = row_of(f, first, 0);
+    add_row(f, row, ir_lt(b, ir_add(b, first, own), f->end), NULL, 0,
+            ir_load(b, f->scales, row, 1));
+    ir_end(b);
+}
+
+/* ---- workgroups of their own ----------------------------------------------------------------- */
+
+void tile_factors_part(tile_factors *f, const ir_id *x) {
+    tile_kernel *k = &f->m->k;
+    ir_builder *b = k->b;
+    const uint32_t fours = f->m->length / 4, each = tile_matvec_each(f->m), wg = f->m->c.wg;
+    ir_id own[VECTORS_OWN_MAX], u[VECTORS_OWN_MAX];
     for (uint32_t e = 0; e < each; e++) {
         own[e] = x[e];
-        if ((e + 1) * f->m->c.wg <= fours) continue;
-        ir_id holds = ir_lt(b, tile_matvec_own(f->m, e), ir_u32(b, fours));
+        u[e] = tile_matvec_own(f->m, e);
+        if ((e + 1) * wg <= fours) continue;
+        ir_id holds = ir_lt(b, u[e], ir_u32(b, fours));
         own[e] = ir_select(b, ir_splat(b, holds, 4), x[e], ir_number(b, IR_F32, 4, 0));
+        u[e] = ir_min(b, u[e], ir_u32(b, fours - 1));
     }
-    for (uint32_t i = 0; i < f->ahead; i += f->step) {
-        add_step(f, row, &f->loaded[i * each], own);
-        row = tile_add(k, row, f->step);
+    ir_id first = ir_loop(b, f->begin, f->end, ir_u32(b, FACTORS_APART));
+    for (uint32_t i = 0; i < FACTORS_APART; i++) {
+        ir_id sum = IR_NO_ID;
+        for (uint32_t e = 0; e < each; e++) {
+            ir_id a = ir_cast(b, IR_F32, load(f, tile_add(k, first, i), u[e]));
+            sum = e ? ir_fma(b, a, own[e], sum) : ir_mul(b, a, own[e]);
+        }
+        sum = ir_subgroup_add(b, tile_sum_vector(k, sum));
+        ir_if(b, ir_eq(b, ir_subgroup_lane(b), ir_u32(b, 0)));
+        ir_id run = tile_div(k, ir_local(b, 0), f->m->c.span);
+        ir_store(b, f->parts, tile_add(k, tile_mul(k, run, FACTORS_APART), i), sum);
+        ir_end(b);
     }
-    if (f->ahead == f->rows) return;
-    add_step(f, ir_loop(b, row, f->end, ir_u32(b, f->step)), NULL, own);
     ir_end(b);
 }
 
 void tile_factors_end(tile_factors *f) {
     tile_kernel *k = &f->m->k;
     ir_builder *b = k->b;
-    const uint32_t wg = f->m->c.wg, runs = wg / f->m->c.span;
-    for (uint32_t begin = 0; begin < f->rows; begin += wg) {
-        ir_id row = tile_add(k, ir_local(b, 0), begin);
-        ir_if(b, ir_and(b, ir_ge(b, row, f->begin), ir_lt(b, row, f->end)));
-        ir_id sum = ir_load(b, f->parts, row, 1);
-        for (uint32_t i = 1; i < runs; i++)
-            sum = ir_add(b, sum, ir_load(b, f->parts, tile_add(k, row, i * f->rows), 1));
-        ir_store(b, f->made, row, ir_mul(b, sum, ir_load(b, f->scales, row, 1)));
-        ir_end(b);
-    }
-    if (!f->stored) ir_barrier(b);
+    ir_id own = ir_local(b, 0), row = ir_add(b, f->begin, own);
+    ir_if(b, ir_and(b, ir_lt(b, own, ir_u32(b, FACTORS_APART)), ir_lt(b, row, f->end)));
+    ir_id sum = ir_load(b, f->parts, own, 1);
+    for (uint32_t i = 1; i < subgroups(f); i++)
+        sum = ir_add(b, sum, ir_load(b, f->parts, tile_add(k, own, i * FACTORS_APART), 1));
+    ir_store(b, f->made, row, ir_mul(b, sum, ir_load(b, f->scales, row, 1)));
+    ir_end(b);
 }

@@ -100,7 +100,7 @@ static uint64_t memory_of(const matvec_choice *c, const matvec_shape *shape, uin
     if (shape->rounded_out) bytes += 4ull * tile_rows_of(c) * c->n_x;
     if (BUILD_HAS_ADAPTERS && c->subgroups) bytes += 4ull * shape->shared;
     if (BUILD_HAS_ADAPTERS && shape->factors && c->subgroups)
-        bytes += tile_factors_bytes(shape->factors, c->wg, c->span);
+        bytes += tile_factors_bytes(shape->factors, k);
     return bytes + 8ull * c->wg / (c->subgroups ? c->span : 1) +
            (uint64_t)tables * c->copies * TILE_PAIRS_BYTES;
 }
@@ -144,6 +144,29 @@ static bool takes_two(const matvec_shape *shape, const matvec_choice *c, uint64_
     if (shape->rounded_in) return shape->per < 2 && rows * WARP > wanted / 4 * 3;
     if (c->x != MATVEC_INT8 || !shape->has_prologue) return false;
     return shape->per > 1 ? rows * LANES_MANY > 2 * wanted : rows * WARP > wanted;
+}
+
+/* Tiles of the workgroup that has the most. */
+static uint32_t turns_of(const matvec_shape *shape, const matvec_choice *c) {
+    uint32_t tiles = 0;
+    for (uint32_t i = 0; i < shape->n_segment; i++)
+        tiles += matvec_over(shape->rows[i], tile_rows_of(c));
+    return matvec_over(tiles, c->groups);
+}
+
+/* Lanes of a row for workgroups of which there is one a unit: those with which it takes the fewest
+ * steps through its rows of n chunks, of those the fewest tiles. */
+static void even_out(const matvec_shape *shape, matvec_choice *c, uint32_t n) {
+    matvec_choice other = *c;
+    uint32_t turns = turns_of(shape, c), best = turns * matvec_over(n, c->lanes);
+    if (turns == 1) return;
+    for (other.lanes = LANES_MIN; other.lanes <= c->span; other.lanes *= 2) {
+        const uint32_t own = turns_of(shape, &other), steps = own * matvec_over(n, other.lanes);
+        if (steps > best || (steps == best && own >= turns)) continue;
+        best = steps;
+        turns = own;
+        c->lanes = other.lanes;
+    }
 }
 
 static bool choose(const device_caps *caps, const matvec_shape *shape, matvec_choice *out) {
@@ -205,7 +228,7 @@ static bool choose(const device_caps *caps, const matvec_shape *shape, matvec_ch
         !many && !(wordy && per > 1) && !factors && !tables && takes_two(shape, c, rows, n, wanted);
     if (twice && !copied) c->lanes = LANES_MANY;
     c->rows = twice ? 2 : !many ? 1 : wordy || thin ? 2 : 4;
-    const uint32_t all = matvec_over(n, c->lanes), raw = packed ? RAW_MAX : RAW_HALVES,
+    const uint32_t raw = packed ? RAW_MAX : RAW_HALVES,
                    room = words ? raw / (words * c->rows) : MATVEC_DEPTH_MAX;
     const bool has_long = shape->has_prologue && shape->k > PROLOGUE_LONG_K;
     const uint32_t invocations = caps->workgroup_invocations ? caps->workgroup_invocations : 256;
@@ -216,6 +239,11 @@ static bool choose(const device_caps *caps, const matvec_shape *shape, matvec_ch
                   : c->x == MATVEC_QUANTISED                                            ? SMALL_WG
                                                                                         : WG,
                   invocations);
+    if (factors) { /* all workgroups read the same rows again */
+        c->groups = units;
+        even_out(shape, c, n);
+    }
+    const uint32_t all = matvec_over(n, c->lanes);
     /* Where the vectors are read beside the weights, or a lane has made much of one, more lanes
      * hide more than more loads of each. */
     const bool shallow = twice || (many && !thin) || per > 1 || shape->rounded_in ||
@@ -225,11 +253,11 @@ static bool choose(const device_caps *caps, const matvec_shape *shape, matvec_ch
     while (!is_long && !shape->has_prologue && c->wg > SMALL_WG &&
            rows / per * c->lanes / c->wg < units / 2)
         c->wg /= 2;
-    c->groups = (factors                                ? 1 /* each reads the same rows again */
-                 : has_long || small || (many && wordy) ? 2
-                 : c->x == MATVEC_QUANTISED             ? 8
-                                                        : 4) *
-                units;
+    if (!factors)
+        c->groups = (has_long || small || (many && wordy) ? 2
+                     : c->x == MATVEC_QUANTISED           ? 8
+                                                          : 4) *
+                    units;
     if (shape->form && !take_form(caps, shape->form, c)) return false;
     if (c->rows * per > TILE_ROWS_MAX || c->rows * per * c->n_x > TILE_SUMS_MAX) return false;
     /* blocks of results that are handed on lie in one tile */

@@ -65,7 +65,7 @@ static void shape_of(const lowering *l, matvec_plan *p) {
                               .exact = l->settings.exact,
                               .has_prologue = p->vectors.kind != VECTORS_PLAIN || makes(p),
                               .shared = vectors_shared(&p->vectors),
-                              .factors = BUILD_HAS_ADAPTERS ? p->low.made : 0,
+                              .factors = BUILD_HAS_ADAPTERS && !p->low.stored ? p->low.made : 0,
                               .rounded_in = p->vectors.handed || p->vectors.rounded,
                               .rounded_out = p->hands_on,
                               .form = lower_form_of(l, p->products.w[0])};
@@ -475,9 +475,12 @@ static void make_tiles(matvec_making *k) {
     if (makes(p)) matvec_low_begin(k, again);
     tile_vectors_make(&k->v);
     if (makes(p)) {
-        tile_factors_add(&k->factors, k->v.values);
+        if (p->low.stored) tile_factors_part(&k->factors, k->v.values);
+        else tile_factors_keep(&k->factors, k->v.values);
         ir_barrier(b);
-        if (again) tile_factors_end(&k->factors);
+        if (p->low.stored) tile_factors_end(&k->factors);
+        else tile_factors_add(&k->factors);
+        if (again && !p->low.stored) ir_barrier(b);
     }
     ir_id tile =
         again ? ir_loop(b, ir_group(b, 0), ir_u32(b, tiles), ir_groups(b, 0)) : ir_group(b, 0);
@@ -497,7 +500,7 @@ static void make_tiles(matvec_making *k) {
         if (is != IR_NO_ID) ir_end(b);
     }
     /* not inside the conditions: pocl gets barriers there wrong */
-    if (makes(p) && !again) tile_factors_end(&k->factors);
+    if (makes(p) && !again && !p->low.stored) ir_barrier(b);
     for (uint32_t i = 0; BUILD_HAS_ADAPTERS && matvec_low_adds(p) && i < p->n; i++) {
         if (!is_first_kind(p, i)) continue;
         ir_id is = is_of(k, i, tile);

@@ -98,10 +98,7 @@ void matvec_low_bind(matvec_making *k) {
     tile_weight_made(&k->low_w, ir, low->type, 1, from);
     if (low->made) {
         tile_factors *f = &k->factors;
-        *f = (tile_factors){.m = &k->m,
-                            .rows = low->made,
-                            .step = low->stored ? FACTORS_APART : FACTORS_STEP,
-                            .stored = low->stored};
+        *f = (tile_factors){.m = &k->m, .rows = low->made, .stored = low->stored};
         tile_weight_made(&f->a, ir, low->type, k->p->vectors.rows.k, from);
         f->a.start = tile_u32(ir, "low_made",
                               words[low->n - 1] * 4 / matvec_element_bytes(low->type) +
