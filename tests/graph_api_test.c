@@ -169,6 +169,62 @@ static void check_nothing_keeps_states(test *t, const char *device) {
     beryl_graph_close(g);
 }
 
+/* Weights that processors pack in the first run are there in all that follow, also where that had no
+ * rows: relu(a 1 x 1 convolution of h, plus h), h a 3 x 3 one of x [n, IN, SIDE, SIDE]. All numbers
+ * are whole, so sums are exact. */
+static void check_packed_weights(test *t, const char *device) {
+    enum { N = 2, IN = 18, OUT = 128, SIDE = 7, PIXELS = SIDE * SIDE, DEPTH = IN * 9 };
+    static float x[N][IN][SIDE][SIDE], near[OUT][IN][3][3], across[OUT][OUT], y[N][OUT][PIXELS];
+    static int h[N][OUT][PIXELS];
+    beryl_graph *g = open_on(t, device);
+    const uint32_t n = beryl_graph_extent(g, "n", N);
+    const beryl_window by_3 = {3, 1, 1, 1, 1}, by_1 = {1, 1, 1, 0, 0};
+    for (int i = 0; i < OUT * DEPTH; i++) (&near[0][0][0][0])[i] = (float)(i * 7 % 11 % 3 - 1);
+    for (int i = 0; i < OUT * OUT; i++) (&across[0][0])[i] = (float)(i * 5 % 13 % 3 - 1);
+    const beryl_value in = beryl_graph_input(g, "x", BERYL_TYPE_F32, 4,
+                                             (beryl_dim[]){{N, n}, {IN, 0}, {SIDE, 0}, {SIDE, 0}}),
+                      w = beryl_graph_weight(g, "w", BERYL_TYPE_F32, 4, (uint32_t[]){OUT, IN, 3, 3},
+                                             near, sizeof near),
+                      v = beryl_graph_weight(g, "v", BERYL_TYPE_F32, 4,
+                                             (uint32_t[]){OUT, OUT, 1, 1}, across, sizeof across),
+                      first = beryl_graph_conv(g, in, w, 2, (beryl_window[]){by_3, by_3}, 1),
+                      second = beryl_graph_conv(g, first, v, 2, (beryl_window[]){by_1, by_1}, 1),
+                      out = beryl_graph_relu(g, beryl_graph_add(g, second, first));
+    beryl_graph_output(g, out, "y");
+    beryl_graph_output(g, beryl_graph_softmax(g, out), "z"); /* whose memory was another's before */
+    CHECK_INT(t, compile(g, NULL), BERYL_OK);
+    static const uint32_t runs[] = {0, 2, 1, 2};
+    for (uint32_t r = 0; r < 4 && !test_failed(t); r++) {
+        for (int i = 0; i < N * IN * PIXELS; i++)
+            (&x[0][0][0][0])[i] = (float)((i * 3 + (int)r) % 17 % 5 - 2);
+        beryl_graph_set(g, in, x, sizeof x, NULL);
+        run(t, g, runs[r], 1);
+        if (!runs[r]) continue;
+        CHECK_INT(t, beryl_graph_read(g, out, y, runs[r] * sizeof *y, NULL), BERYL_OK);
+        int wrong = 0;
+        for (uint32_t b = 0; b < runs[r]; b++) {
+            for (int o = 0; o < OUT; o++)
+                for (int p = 0; p < PIXELS; p++) {
+                    h[b][o][p] = 0;
+                    for (int k = 0; k < DEPTH; k++) {
+                        const int row = p / SIDE + k % 9 / 3 - 1, column = p % SIDE + k % 3 - 1;
+                        if (row >= 0 && row < SIDE && column >= 0 && column < SIDE)
+                            h[b][o][p] +=
+                                (int)(x[b][k / 9][row][column] * near[o][k / 9][k % 9 / 3][k % 3]);
+                    }
+                }
+            for (int o = 0; o < OUT; o++)
+                for (int p = 0; p < PIXELS; p++) {
+                    int sum = h[b][o][p];
+                    for (int k = 0; k < OUT; k++) sum += h[b][k][p] * (int)across[o][k];
+                    wrong += (int)y[b][o][p] != (sum > 0 ? sum : 0);
+                }
+        }
+        CHECK_INT(t, wrong, 0);
+    }
+    beryl_graph_close(g);
+}
+
 static void test_sizes(test *t) {
     static const char *const devices[] = {"reference", "host", "webgpu", "opencl", "cuda"};
     for (int d = 0; d < 5; d++) {
@@ -191,6 +247,7 @@ static void test_sizes(test *t) {
             else test_skip(t, "%s", error.message);
         }
     }
+    if (test_case(t, "graph_api/packed-weights-stay-between-runs")) check_packed_weights(t, "host");
     if (!test_case(t, "graph_api/wrong-sizes-are-refused")) return;
     for (int i = 0; i < 6; i++) {
         beryl_graph *g = open_on(t, "reference");

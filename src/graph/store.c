@@ -307,6 +307,7 @@ void store_upload_again(graph_store *s, uint32_t first) {
     s->upload = (store_place){.tensor = first};
     s->upload_plane = 0;
     s->window_full = false;
+    s->uploads++;
     for (size_t i = first; i < s->tensors.count; i++) s->tensors.data[i].host_done = 0;
 }
 

@@ -69,6 +69,7 @@ typedef struct graph_store {
     uint32_t n_source;
     uint64_t weight_bytes, state_bytes;
     uint64_t upload_done, upload_total; /* bytes of file */
+    uint32_t uploads;                   /* begun again: what was made of weights is out of date */
     store_place upload;                 /* what is uploaded next */
     uint32_t upload_plane;
     void *window;

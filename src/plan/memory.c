@@ -46,6 +46,8 @@ static void find_lives(plan_memory *p, const plan_record *record) {
             if (!it->used) it->first = s;
             it->used = true;
             it->last = s;
+            if (record->steps.data[s].once && record->steps.data[s].access[b] != DEVICE_READ)
+                it->first = 0, it->keep = true;
         }
 }
 

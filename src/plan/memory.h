@@ -17,7 +17,7 @@ typedef struct plan_item {
     uint64_t bytes, offset;
     uint32_t first, last; /* steps that touch it */
     uint32_t colour;
-    bool used, keep; /* keep: an output, alive to the end */
+    bool used, keep; /* keep: an output, or of a step of `once`: alive to the end */
     bool left;       /* an input that others write */
 } plan_item;
 

@@ -28,6 +28,7 @@ struct graph_exec {
     size_t stamp_from, stamp_next;     /* the first step with a stamp: of this run, of the next */
     uint64_t work;                     /* bytes that all steps read of weights and states */
     double seconds, encoded;           /* of the last run */
+    uint32_t kept;                     /* 1 + uploads of the store that steps of `once` have read */
 };
 
 #endif

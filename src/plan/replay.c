@@ -119,6 +119,7 @@ beryl_status graph_exec_begin(graph_exec *e, const uint32_t *extents, const grap
             (e->options.framed && !s))
             e->commands.data[e->commands.count++] = (device_command){.kind = DEVICE_STAMP};
         memset(st->groups_run, 0, sizeof st->groups_run);
+        if (st->once && e->kept == e->store->uploads + 1) continue;
         if (!(st->needs & empty) && !grid_of(st, device_caps_of(e->device), values, st->groups_run))
             return base_fail(error, BERYL_UNSUPPORTED, "%s: a grid larger than the device's",
                              st->label);
@@ -194,6 +195,7 @@ beryl_status graph_exec_continue(graph_exec *e, uint32_t parts, graph_part *part
                          .last = last};
     e->at = end;
     e->sent += n_command;
+    if (last) e->kept = e->store->uploads + 1;
     return BERYL_OK;
 }
 

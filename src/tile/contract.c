@@ -19,9 +19,12 @@ enum {
     SCRATCH_PACKED = 1,
     SCRATCH_PLACES = 2,
     VECTOR = 16,
-    PACK_FROM = 1 << 18, /* products */
-    SIDE_MIN = 8,        /* rows and columns of what schedules make tiles of */
-    DEPTH_MIN = 64       /* of sums along vectors */
+    PACK_FROM = 1 << 18,  /* products */
+    PANEL = 4 * VECTOR,   /* columns of a tile */
+    NEAR_BYTES = 1 << 20, /* of a processor's second cache */
+    LASTING_DEPTH = 128,  /* of sums that are worth it to pack the larger factor for all runs */
+    SIDE_MIN = 8,         /* rows and columns of what schedules make tiles of */
+    DEPTH_MIN = 64        /* of sums along vectors */
 };
 
 static ir_type sum_type(base_type type) {
@@ -236,7 +239,42 @@ static bool part_batch(contraction *c, const lowering *l, class_kind kind,
     return true;
 }
 
-/* Chooses what is packed: the smaller factor. */
+/* The factor that has the class is a weight, and no run has another size of it. */
+static bool is_lasting(const contraction *c, const lowering *l, class_kind along) {
+    const uint32_t t = contract_moves(&c->of[along], A) ? A : B;
+    const store_tensor *weight = lower_stored(l, c->node->in[t]);
+    bool sized = false;
+    for (uint32_t i = 0; i < CLASSES; i++)
+        sized |= (i == (uint32_t)along || contract_moves(&c->of[i], t)) && c->of[i].count.extent;
+    return weight && !weight->is_state && !sized && !c->of[CLASS_DEPTH].count.extent;
+}
+
+/* The factor that has the class can be read as it is, once for each panel of the other one: windows,
+ * which read what caches hold many times, or whole lines that stay in a cache. */
+static bool is_near(const contraction *c, class_kind kind) {
+    const axes *of = &c->of[kind], *depth = &c->of[CLASS_DEPTH];
+    const uint32_t t = contract_moves(of, A) ? A : B;
+    return !is_one(depth, t) || (of->n && of->stride[t][of->n - 1] == 1 &&
+                                 of->bound * depth->bound * sizeof(float) <= NEAR_BYTES);
+}
+
+/* Lines of a factor that is packed in panels as wide as a tile: each lies as one in memory. */
+static void part_panels(contraction *c, const lowering *l) {
+    axes *of = &c->of[c->along], *batch = &c->of[CLASS_BATCH], whole = *of;
+    if (!is_near(c, c->along == CLASS_INNER ? CLASS_OUTER : CLASS_INNER) || of->n != 1 ||
+        of->count.extent || of->bound % PANEL || of->bound == PANEL || batch->n == GRAPH_RANK_MAX ||
+        batch->count.extent)
+        return;
+    uint32_t far[LOWER_WALK_TENSORS], near[LOWER_WALK_TENSORS];
+    for (uint32_t t = 0; t < LOWER_WALK_TENSORS; t++)
+        near[t] = whole.stride[t][0], far[t] = near[t] * PANEL;
+    *of = NO_AXES;
+    add_axis(l, batch, (lower_count){whole.bound / PANEL, 0}, far);
+    add_axis(l, of, (lower_count){PANEL, 0}, near);
+    c->width = PANEL;
+}
+
+/* Chooses what is packed: a weight, for all runs, else the smaller factor. */
 static void choose_packed(contraction *c, const lowering *l, const graph_tensor *const *tensors) {
     const uint64_t outer = c->of[CLASS_OUTER].bound, inner = c->of[CLASS_INNER].bound,
                    depth = c->of[CLASS_DEPTH].bound;
@@ -246,11 +284,17 @@ static void choose_packed(contraction *c, const lowering *l, const graph_tensor 
         lies_along(c, CLASS_INNER, tensors) || lies_along(c, CLASS_OUTER, tensors) ||
         part_batch(c, l, CLASS_OUTER, tensors) || part_batch(c, l, CLASS_INNER, tensors))
         return;
-    const class_kind along = inner <= outer ? CLASS_INNER : CLASS_OUTER;
+    const class_kind least = inner <= outer ? CLASS_INNER : CLASS_OUTER,
+                     most = inner <= outer ? CLASS_OUTER : CLASS_INNER,
+                     along = depth >= LASTING_DEPTH && is_lasting(c, l, most) && is_near(c, least)
+                                 ? most
+                                 : least;
     const uint64_t width = ((along == CLASS_INNER ? inner : outer) + VECTOR - 1) / VECTOR * VECTOR;
     if (width * depth * c->of[CLASS_BATCH].bound * sizeof(float) > UINT32_MAX) return;
     c->along = along, c->width = (uint32_t)width;
     c->packed = contract_moves(&c->of[along], A) ? A : B;
+    c->lasts = is_lasting(c, l, along);
+    part_panels(c, l);
     c->tabled = !is_one(&c->of[CLASS_DEPTH], OUT - 1 - c->packed);
 }
 
@@ -267,6 +311,7 @@ static beryl_status pack(const contraction *from, lowering *l, const graph_tenso
     lengths by[CLASSES];
     tile_begin(k, l, c->placed, "contract_pack", 1);
     c->packed = c->n_tensor = TENSORS, c->tabled = false;
+    k->once = c->lasts;
     ir_builder *b = k->b;
     const ir_memory x = tile_read(k, "x", c->node->in[t]),
                     out = tile_scratch(k, "out", SCRATCH_PACKED, packed_bytes(c), IR_F32,
@@ -450,7 +495,7 @@ static beryl_status multiply(lowering *l, contraction *c, beryl_error *error) {
     static const char *const offsets[] = {"a_offset", "b_offset"};
     c->packed = TENSORS;
     for (uint32_t t = 0; t < OUT; t++) c->offset[t] = tensors[t]->offset;
-    if (!is_padded(c) && !is_turned(c)) choose_packed(c, l, tensors);
+    if (BUILD_HAS_C_TEXTS && !is_padded(c) && !is_turned(c)) choose_packed(c, l, tensors);
     beryl_status status = is_packed(c) ? pack(c, l, tensors[c->packed], error) : BERYL_OK;
     if (status == BERYL_OK && is_tabled(c)) status = tabulate(c, l, error);
     const lower_count rows = c->of[CLASS_OUTER].count, columns = c->of[CLASS_INNER].count;

@@ -43,6 +43,7 @@ typedef struct contraction {
      * TENSORS: none */
     uint32_t packed, width;
     class_kind along;
+    bool lasts;  /* it is a weight's, packed for all runs */
     bool tabled; /* the other one's places along depth */
     /* What is copied before (tile/contract_copy.c): every line in whole pieces, or channels to lie
      * last; F32 as limbs of BF16. bytes: of the copies. plane: elements from limb to limb. depth:

@@ -289,6 +289,7 @@ static beryl_status step_of(tile_kernel *k, const ir_kernel *kernel, const ir_sc
     }
     lower_groups_3d(s, counts[0], per[0], counts[1], per[1], counts[2], per[2]);
     if (schedule) lower_groups_share(s);
+    if (k->once) lower_once(s);
     return lower_step_end(s, error);
 }
 

@@ -56,6 +56,7 @@ typedef struct tile_kernel {
     tile_argument arguments[IR_PARAM_MAX];
     uint32_t n_place, n_argument;
     uint32_t rounds; /* ir_schedule.rounds */
+    bool once;       /* lower_once */
 } tile_kernel;
 
 /* One thread runs all lanes of a workgroup (processors, WebGPU in software): a lane a row, work

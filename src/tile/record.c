@@ -332,6 +332,10 @@ void lower_groups_share(lower_step *s) {
     s->shared = true;
 }
 
+void lower_once(lower_step *s) {
+    s->once = true;
+}
+
 static beryl_status program_of(lowering *l, const lower_step *s, device_program *out,
                                beryl_error *error) {
     graph_store *store = l->store;
@@ -404,7 +408,7 @@ beryl_status lower_step_end(lower_step *s, beryl_error *error) {
     uint32_t index = (uint32_t)(p->steps.count - 1);
     st->n_binding = s->kernel.n_binding;
     st->node = (uint32_t)(s->node - p->g->nodes.data);
-    st->needs = graph_node_needs(p->g, s->node);
+    st->needs = s->once ? 0 : graph_node_needs(p->g, s->node);
     const char *weight = ""; /* the first matrix, else the first of all */
     for (uint32_t i = 0, best = 0; i < s->node->n_in; i++) {
         const graph_tensor *t = graph_tensor_at(p->g, s->node->in[i]);
@@ -425,6 +429,7 @@ beryl_status lower_step_end(lower_step *s, beryl_error *error) {
     memcpy(st->groups, s->groups, sizeof st->groups);
     memcpy(st->per, s->per, sizeof st->per);
     st->shared = s->shared;
+    st->once = s->once;
     for (uint32_t i = 0; i < s->n_patch; i++) {
         plan_patch *to = base_vec_add(p->heap, &p->patches);
         *to = (plan_patch){index * DEVICE_PARAM_ALIGN + s->patches[i].at, s->patches[i].count};

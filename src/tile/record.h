@@ -38,6 +38,7 @@ typedef struct plan_step {
     lower_count groups[3];
     uint32_t per[3];
     bool shared;    /* groups share loops: fewer groups do all the work too */
+    bool once;      /* reads weights alone: the first run does it, and what it writes is kept */
     uint32_t node;  /* of the graph */
     uint32_t needs; /* graph_node_needs: where one of them is 0 it is left out */
     const char *label;
@@ -62,7 +63,7 @@ struct lower_step { /* the one under way */
     uint32_t n_patch;
     lower_count groups[3];
     uint32_t per[3];
-    bool shared; /* as of plan_step */
+    bool shared, once; /* as of plan_step */
     beryl_error error;
 };
 

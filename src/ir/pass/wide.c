@@ -18,7 +18,7 @@
  *         y[n] = sum                           y[v * W ..] = sum
  *
  * Such a loop may hold others, f32 registers of its own, and conditions of its index around loads
- * and stores. Outside the loops in it those may lie anywhere. Refuses all others, and workgroups of
+ * and stores. Outside the loops in it that are not parallel those may lie anywhere. Refuses all others, and workgroups of
  * several lanes: a lane is a vector's element there already. */
 #include "base/build.h"
 #include "ir/pass/edit.h"
@@ -296,7 +296,7 @@ static bool fits_parallel(wide *w) {
             if (!w->varies[at->in[0]] || !is_index(w, at->in[0])) return false;
         } else if (at->op == IR_LOOP) {
             if (w->varies[i] || i < end) return false;
-            if (i >= inner) inner = e->close[i];
+            if (i >= inner && ir_mark_of(at).kind != IR_PARALLEL) inner = e->close[i];
         } else if (at->op == IR_IF) {
             if (!w->varies[i] || i < end || e->middle[i] != IR_NO_ID || !is_index(w, at->in[0]))
                 return false;
