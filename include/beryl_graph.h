@@ -384,8 +384,8 @@ BERYL_API beryl_value beryl_graph_gated(beryl_graph *g, beryl_value x, uint32_t 
                                         beryl_gate gate);
 /* Reductions over axes [n_axes], over all where there are none given. keep: they stay, with size 1.
  * Floats are summed in F32 (F64 in F64); integers wrap: cast them first where that is too small.
- * amax and amin: NaN where there is one, and of nothing the smallest and largest number. any and all
- * take and give BOOL. norm: the root of the sum of squares; logsumexp: log(sum(exp(x))). */
+ * amax and amin: NaN where there is one, and of nothing the smallest and largest number. any and
+ * all take and give BOOL. norm: the root of the sum of squares; logsumexp: log(sum(exp(x))). */
 BERYL_API beryl_value beryl_graph_sum(beryl_graph *g, beryl_value x, const uint32_t *axes,
                                       uint32_t n_axes, bool keep);
 BERYL_API beryl_value beryl_graph_mean(beryl_graph *g, beryl_value x, const uint32_t *axes,
