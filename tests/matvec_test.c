@@ -31,8 +31,11 @@ static void check_integers(test *t) {
     matvec_shape shape = one;
     matvec_choice c;
     CHECK(t, tile_matvec_choose(&big, &shape, &c) && c.x == MATVEC_INT8 && c.subgroups);
-    shape.rounded_in = true; /* copied to workgroup memory where that has room */
-    CHECK(t, tile_matvec_choose(&big, &shape, &c) && c.x == MATVEC_INT8);
+    /* copied to workgroup memory where that has room */
+    shape.rows[0] = 1536, shape.k = 6144, shape.rounded_in = true;
+    CHECK(t, tile_matvec_choose(&big, &shape, &c) && c.x == MATVEC_INT8 && c.wg == 512);
+    shape.rows[0] = 8192; /* more workgroups than find room at once: small ones */
+    CHECK(t, tile_matvec_choose(&big, &shape, &c) && c.x == MATVEC_INT8 && c.wg == 128);
     shape.k = 32768;
     CHECK(t, tile_matvec_choose(&big, &shape, &c) && c.x == MATVEC_QUANTISED);
     shape.k = one.k, shape.types[0] = TYPE_IQ4_XS; /* the vector is interleaved there */

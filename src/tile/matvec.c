@@ -3,30 +3,6 @@
 
 enum { EACH_UNROLLED = 4 /* fours of a lane that are written out */ };
 
-/* Numbers of 16 bits, of which words are fetched as of blocks. */
-static bool are_halves(base_type type) {
-    return tile_weight_element(type) != IR_U32 && type != TYPE_F32;
-}
-
-ir_type tile_matvec_element(base_type type) {
-    return are_halves(type) ? IR_U32 : tile_weight_element(type);
-}
-
-static uint32_t raw_widths(base_type type, uint8_t widths[TILE_RAW_MAX]) {
-    if (tile_packed_known(type)) return tile_packed_widths(type, widths);
-    if (!are_halves(type)) return 0;
-    widths[0] = widths[1] = 4;
-    return 2;
-}
-
-uint32_t matvec_raw_words(base_type type) {
-    uint8_t widths[TILE_RAW_MAX];
-    uint32_t sum = 0;
-    const uint32_t n = raw_widths(type, widths);
-    for (uint32_t i = 0; i < n; i++) sum += widths[i];
-    return sum;
-}
-
 static void raw_load(const tile_weight *w, ir_id row, ir_id chunk, ir_id raw[TILE_RAW_MAX]) {
     tile_kernel *k = w->k;
     if (tile_packed_known(w->type)) {
@@ -668,7 +644,7 @@ void tile_matvec_fetch(tile_matvec *m, const tile_rows *rows, ir_id step) {
     ir_builder *b = k->b;
     const base_type type = rows->w[0]->type;
     uint8_t widths[TILE_RAW_MAX];
-    const uint32_t n = raw_widths(type, widths), words = matvec_raw_words(type),
+    const uint32_t n = matvec_raw_widths(type, widths), words = matvec_raw_words(type),
                    all = chunks_of(m, type);
     if (!n) return;
     for (uint32_t d = 0; d < m->c.depth; d++)
@@ -692,7 +668,7 @@ static void take_ahead(tile_matvec *m, const tile_rows *rows, uint32_t d,
                        ir_id raw[][TILE_RAW_MAX]) {
     ir_builder *b = m->k.b;
     uint8_t widths[TILE_RAW_MAX];
-    const uint32_t n = raw_widths(rows->w[0]->type, widths),
+    const uint32_t n = matvec_raw_widths(rows->w[0]->type, widths),
                    words = matvec_raw_words(rows->w[0]->type);
     for (uint32_t r = 0; r < rows->n; r++)
         for (uint32_t i = 0, at = (d * rows->n + r) * words; i < n; at += widths[i++]) {
@@ -738,8 +714,8 @@ static void walk_step(tile_matvec *m, const tile_rows *rows, const tile_rows *ne
     for (uint32_t d = 0; d < depth; d++) {
         const bool ragged = ((steps - 1) * depth + d + 1) * lanes > all;
         if (ragged) ir_if(b, ir_lt(b, chunk_at(m, step, d), ir_u32(b, all)));
-        (are_halves(rows->w[0]->type) ? add_halves : add_packed)(m, rows, raw[d],
-                                                                 chunk_at(m, inner, d));
+        (matvec_halves(rows->w[0]->type) ? add_halves : add_packed)(m, rows, raw[d],
+                                                                    chunk_at(m, inner, d));
         if (ragged) ir_end(b);
     }
 }

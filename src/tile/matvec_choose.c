@@ -44,6 +44,29 @@ uint32_t matvec_chunk(base_type type) {
     return tile_packed_known(type) ? tile_packed_chunk(type) : tile_weight_chunk(type);
 }
 
+bool matvec_halves(base_type type) {
+    return tile_weight_element(type) != IR_U32 && type != TYPE_F32;
+}
+
+ir_type tile_matvec_element(base_type type) {
+    return matvec_halves(type) ? IR_U32 : tile_weight_element(type);
+}
+
+uint32_t matvec_raw_widths(base_type type, uint8_t widths[TILE_RAW_MAX]) {
+    if (tile_packed_known(type)) return tile_packed_widths(type, widths);
+    if (!matvec_halves(type)) return 0;
+    widths[0] = widths[1] = 4;
+    return 2;
+}
+
+uint32_t matvec_raw_words(base_type type) {
+    uint8_t widths[TILE_RAW_MAX];
+    uint32_t sum = 0;
+    const uint32_t n = matvec_raw_widths(type, widths);
+    for (uint32_t i = 0; i < n; i++) sum += widths[i];
+    return sum;
+}
+
 void matvec_layout(matvec_x x, uint32_t k, uint32_t *unit, uint32_t *half, uint32_t *second,
                    uint32_t *vector) {
     const uint32_t fours = matvec_over(k, 64), odd = fours | 1; /* of 64 elements */
@@ -232,12 +255,12 @@ static bool choose(const device_caps *caps, const matvec_shape *shape, matvec_ch
                    room = words ? raw / (words * c->rows) : MATVEC_DEPTH_MAX;
     const bool has_long = shape->has_prologue && shape->k > PROLOGUE_LONG_K;
     const uint32_t invocations = caps->workgroup_invocations ? caps->workgroup_invocations : 256;
-    /* a workgroup a unit: the fewest copies */
-    const bool alone = copied && rows * c->lanes <= (uint64_t)units * LONG_WG;
-    c->wg = least(twice ? (c->x == MATVEC_QUANTISED ? SMALL_WG : WG)
-                  : is_long || (small && packed) || (many && wordy) || factors || alone ? LONG_WG
-                  : c->x == MATVEC_QUANTISED                                            ? SMALL_WG
-                                                                                        : WG,
+    /* few copies, if all workgroups find room at once */
+    const bool fits = copied && rows * c->lanes / c->rows <= (uint64_t)units * LONG_WG;
+    c->wg = least(twice ? (shape->rounded_in && !fits ? SMALL_WG : WG)
+                  : is_long || (small && packed) || (many && wordy) || factors || fits ? LONG_WG
+                  : shape->rounded_in                                                  ? SMALL_WG
+                                                                                       : WG,
                   invocations);
     if (factors) { /* all workgroups read the same rows again */
         c->groups = units;

@@ -14,8 +14,11 @@ static inline uint32_t matvec_over(uint32_t n, uint32_t by) {
     return (n + by - 1) / by;
 }
 
-uint32_t matvec_chunk(base_type type);     /* elements that a lane takes at once */
-uint32_t matvec_raw_words(base_type type); /* of a chunk that is fetched; 0: of F32 */
+uint32_t matvec_chunk(base_type type); /* elements that a lane takes at once */
+bool matvec_halves(base_type type);    /* F16, BF16: words of them are fetched as of blocks */
+/* What a chunk is fetched as, as of tile_packed_widths, and its words; 0: of F32. */
+uint32_t matvec_raw_widths(base_type type, uint8_t widths[TILE_RAW_MAX]);
+uint32_t matvec_raw_words(base_type type);
 /* Where the parts of a vector of k elements lie in workgroup memory, in 16 bytes. */
 void matvec_layout(matvec_x x, uint32_t k, uint32_t *unit, uint32_t *half, uint32_t *second,
                    uint32_t *vector);

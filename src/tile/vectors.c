@@ -346,25 +346,34 @@ static ir_id four_kept(void *user, uint32_t i, uint32_t e, ir_id u) {
 
 /* ---- handed on ------------------------------------------------------------------------------- */
 
-typedef void copy_one(tile_vectors *v, ir_id at, ir_id value);
+/* Which of n things this lane copies in turn i; *whole: each lane has one. */
+static ir_id copy_at(tile_vectors *v, uint32_t i, uint32_t n, bool *whole) {
+    *whole = (i + 1) * v->m->c.wg <= n;
+    return tile_matvec_own(v->m, i);
+}
 
-/* n things of a vector, one a lane in turns, all asked for before the first is stored. */
-static void copy_all(tile_vectors *v, uint32_t n, ir_memory from, ir_id first, uint32_t width,
-                     copy_one *store) {
+/* This lane's of n things, `width` words each. */
+static void copy_load(tile_vectors *v, uint32_t n, ir_memory from, ir_id first, uint32_t width,
+                      ir_id values[VECTORS_OWN_MAX]) {
     tile_kernel *k = &v->m->k;
     ir_builder *b = k->b;
-    const uint32_t wg = v->m->c.wg, turns = matvec_over(n, wg);
-    ir_id at[VECTORS_OWN_MAX], values[VECTORS_OWN_MAX];
-    for (uint32_t i = 0; i < turns; i++) {
-        at[i] = tile_matvec_own(v->m, i);
-        ir_id own = (i + 1) * wg > n ? ir_min(b, at[i], ir_u32(b, n - 1)) : at[i];
-        values[i] = ir_load(b, from, ir_add(b, first, tile_mul(k, own, width)), width);
+    bool whole;
+    for (uint32_t i = 0; i < matvec_over(n, v->m->c.wg); i++) {
+        ir_id at = copy_at(v, i, n, &whole);
+        if (!whole) at = ir_min(b, at, ir_u32(b, n - 1));
+        values[i] = ir_load(b, from, ir_add(b, first, tile_mul(k, at, width)), width);
     }
-    for (uint32_t i = 0; i < turns; i++) {
-        const bool part = (i + 1) * wg > n;
-        if (part) ir_if(b, ir_lt(b, at[i], ir_u32(b, n)));
-        store(v, at[i], values[i]);
-        if (part) ir_end(b);
+}
+
+static void copy_store(tile_vectors *v, uint32_t n, const ir_id values[VECTORS_OWN_MAX],
+                       void (*store)(tile_vectors *v, ir_id at, ir_id value)) {
+    ir_builder *b = v->m->k.b;
+    bool whole;
+    for (uint32_t i = 0; i < matvec_over(n, v->m->c.wg); i++) {
+        ir_id at = copy_at(v, i, n, &whole);
+        if (!whole) ir_if(b, ir_lt(b, at, ir_u32(b, n)));
+        store(v, at, values[i]);
+        if (!whole) ir_end(b);
     }
 }
 
@@ -389,8 +398,12 @@ static void copy_factors(tile_vectors *v, ir_id block, ir_id factors) {
  * weights, its loads would stand behind theirs. */
 static void copy_handed(tile_vectors *v) {
     const tile_int8_vectors *from = &v->m->int8_from;
-    copy_all(v, v->m->length / TILE_RUN, from->bytes, ir_u32(v->m->k.b, 0), 4, copy_bytes);
-    copy_all(v, v->m->length / 32, from->factors, from->factors_at, 2, copy_factors);
+    const uint32_t groups = v->m->length / TILE_RUN, blocks = v->m->length / 32;
+    ir_id bytes[VECTORS_OWN_MAX], factors[VECTORS_OWN_MAX];
+    copy_load(v, groups, from->bytes, ir_u32(v->m->k.b, 0), 4, bytes);
+    copy_load(v, blocks, from->factors, from->factors_at, 2, factors);
+    copy_store(v, groups, bytes, copy_bytes);
+    copy_store(v, blocks, factors, copy_factors);
 }
 
 /* Vector i of the workgroup, where fills go. */
