@@ -283,7 +283,7 @@ rig_process rig_process_now(void) {
 }
 
 /* of each program at most: allocators keep some, wgpu-native 1 KB */
-enum { THOUSAND = 1000, HUNDREDS = 400, WARM = 200, BYTES_KEPT = 12 << 10 };
+enum { THOUSAND = 1000, HUNDREDS = 300, WARM = 200, BYTES_KEPT = 12 << 10 };
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 /* What was freed is kept from use, and shadows of memory count as the process's own. Leaks are
  * found by AddressSanitizer and by the build without either. */
