@@ -123,7 +123,7 @@ $(TESTER): $(TEST_OBJ) $(BUILD)/app/cli/signals.o $(INTERNAL) | $(TREE)
 	$(call say,LD,$@)
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(LDFLAGS) $(TEST_LDFLAGS) -o $@ $^ $(LIBS)
-# Every WGSL text goes through tests/wgsl_texts.c on its way to the device; the system's calls fail on demand (tests/faults.c).
+# Every WGSL and OpenCL text goes through tests/device_texts.c on its way to the device; the system's calls fail on demand (tests/faults.c).
 TEST_WRAPPED := device_program_make $(shell sed -n 's/^CALL[A-Z_]*.\([a-z0-9_]*\)[^a-z0-9_].*/\1/p' tests/faults.c)
 TEST_LDFLAGS := $(if $(filter Linux,$(shell uname -s)),$(TEST_WRAPPED:%=-Wl$(comma)--wrap=%))
 
