@@ -237,7 +237,7 @@ test:
 ifeq ($(TESTS),)
 	@$(MAKE) $(PARALLEL) replay
 	@$(TEST_ENV) BERYL_TEST_WGSL=$(BUILD)/wgsl MAKE='$(MAKE_COMMAND)' BUILD='$(BUILD)' CC='$(CC)' PREFIX='$(PREFIX)' \
-	    tests/all.sh tests/install.sh 'tests/cli.sh $(PROGRAM)' 'python3 tests/senses.py count $(PROGRAM) $(if $(BERYL_TEST_ALL),60,4) --device host' 'tests/train.sh $(PROGRAM)' 'tests/signals.sh $(PROGRAM)' '$(TEST_SPLIT) $(TESTER)' -- tests/web.sh
+	    tests/all.sh tests/install.sh 'tests/cli.sh $(PROGRAM)' 'python3 tests/senses.py count $(PROGRAM) $(if $(BERYL_TEST_ALL),60,4) --device host' 'tests/train.sh $(PROGRAM)' '$(TEST_SPLIT) $(TESTER)' -- tests/web.sh 'tests/signals.sh $(PROGRAM)'
 else
 	@$(TEST_ENV) BERYL_TEST_WGSL=$(BUILD)/wgsl $(TESTER) $(TESTS)
 endif
