@@ -1,9 +1,10 @@
 /* device_texts.c - programs on their way to the device, wherever in the library they come from.
  *
  * WGSL: where BERYL_TEST_WGSL names a folder, every text is written there for
- * tools/tint-check.mjs, with the `enable` lines that Tint wants. For llvmpipe, loops of a known length get a bound that only
- * the dispatch knows: else Mesa unrolls them, each access with its bounds checks, and LLVM takes
- * up to thirty times as long. `make test-all` leaves them as they are.
+ * tools/tint-check.mjs, with the `enable` lines that Tint wants. For llvmpipe, loops of a known
+ * length get a bound that only the dispatch knows: else Mesa unrolls them, each access with its
+ * bounds checks, and LLVM takes up to thirty times as long. `make test-all` leaves them as they
+ * are.
  *
  * OpenCL C: for PoCL, which reads clang's header of all functions twice for each program (18,000
  * lines, a quarter of what compiling takes), each generated text has the few ahead of it that they
