@@ -9,6 +9,7 @@ OPT ?= -O2 -g
 PIC ?= -fPIC
 JOBS ?= $(shell nproc 2>/dev/null || echo 2)
 FUZZ_SECONDS ?= 20
+FUZZ_OPT ?= -O1
 PREFIX ?= /usr/local
 BINDIR ?= $(PREFIX)/bin
 LIBDIR ?= $(PREFIX)/lib
@@ -69,7 +70,7 @@ CLI_OBJ := $(CLI_SRC:%.c=$(BUILD)/%.o)
 TEST_OBJ := $(TEST_SRC:%.c=$(BUILD)/%.o)
 FUZZ_NAMES := $(FUZZ_SRC:fuzz/%_fuzz.c=%)
 # The longest first: processes take them in this order (tests/main.c).
-LONG_SUITES := ops fixtures fixtures_elsewhere selftest graph_fuzz products codegen fused faults drivers linear answers pointwise media views fft contract towers index tune session bench_ops experts explain
+LONG_SUITES := ops fixtures answers products graph_fuzz codegen fixtures_elsewhere selftest faults drivers pointwise views train contract media towers tune index fused session fft recurrent reduce sort small_models shapes signal bench_ops linear experts explain
 
 INTERNAL := $(BUILD)/obj/libberyl.a
 PROGRAM := $(BUILD)/bin/beryl
@@ -123,7 +124,7 @@ $(TESTER): $(TEST_OBJ) $(BUILD)/app/cli/signals.o $(INTERNAL) | $(TREE)
 	$(call say,LD,$@)
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(LDFLAGS) $(TEST_LDFLAGS) -o $@ $^ $(LIBS)
-# Every WGSL text goes through tests/wgsl_texts.c on its way to the device; the system's calls fail on demand (tests/faults.c).
+# Every WGSL and OpenCL text goes through tests/device_texts.c on its way to the device; the system's calls fail on demand (tests/faults.c).
 TEST_WRAPPED := device_program_make $(shell sed -n 's/^CALL[A-Z_]*.\([a-z0-9_]*\)[^a-z0-9_].*/\1/p' tests/faults.c)
 TEST_LDFLAGS := $(if $(filter Linux,$(shell uname -s)),$(TEST_WRAPPED:%=-Wl$(comma)--wrap=%))
 
@@ -236,7 +237,7 @@ test:
 ifeq ($(TESTS),)
 	@$(MAKE) $(PARALLEL) replay
 	@$(TEST_ENV) BERYL_TEST_WGSL=$(BUILD)/wgsl MAKE='$(MAKE_COMMAND)' BUILD='$(BUILD)' CC='$(CC)' PREFIX='$(PREFIX)' \
-	    tests/all.sh tests/install.sh 'tests/cli.sh $(PROGRAM)' 'python3 tests/senses.py count $(PROGRAM) $(if $(BERYL_TEST_ALL),60,4) --device host' 'tests/train.sh $(PROGRAM)' 'tests/signals.sh $(PROGRAM)' '$(TEST_SPLIT) $(TESTER)' -- tests/web.sh
+	    tests/all.sh tests/install.sh 'tests/cli.sh $(PROGRAM)' 'python3 tests/senses.py count $(PROGRAM) $(if $(BERYL_TEST_ALL),60,4) --device host' 'tests/train.sh $(PROGRAM)' '$(TEST_SPLIT) $(TESTER)' -- tests/web.sh 'tests/signals.sh $(PROGRAM)'
 else
 	@$(TEST_ENV) BERYL_TEST_WGSL=$(BUILD)/wgsl $(TESTER) $(TESTS)
 endif
@@ -348,10 +349,10 @@ replay: $(FUZZ_NAMES:%=$(BUILD)/fuzz/%-replay)
 $(FUZZ_NAMES:%=$(BUILD)/fuzz/%-replay): %-replay: %_fuzz.o $(BUILD)/fuzz/replay.o $(INTERNAL)
 	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(LIBS)
 
-## fuzz       each fuzz target for FUZZ_SECONDS, from fuzz/corpus, under AddressSanitizer and UBSan, beside random graphs on every device (FUZZ_SEED: not the clock's)
+## fuzz       each fuzz target for FUZZ_SECONDS, from fuzz/corpus, under AddressSanitizer and UBSan, beside random graphs on every device (FUZZ_SEED: not the clock's; FUZZ_OPT=-O0: built in a third of the time)
 fuzz:
 	@tools/setup test
-	@$(MAKE) $(PARALLEL) fuzzers BUILD=$(BUILD)/fuzzers CC=clang OPT='-O1 -g -fsanitize=fuzzer-no-link $(SANITIZE)' LDFLAGS='$(SANITIZE)'
+	@$(MAKE) $(PARALLEL) fuzzers BUILD=$(BUILD)/fuzzers CC=clang OPT='$(FUZZ_OPT) -g1 -fsanitize=fuzzer-no-link $(SANITIZE)' LDFLAGS='$(SANITIZE)'
 	@$(MAKE) $(PARALLEL) $(TESTER)
 	@$(MAKE) $(PARALLEL) random-graphs $(FUZZ_NAMES:%=fuzz-%)
 	@echo 'fuzz: $(words $(FUZZ_NAMES)) targets, $(FUZZ_SECONDS) s each, no finding'

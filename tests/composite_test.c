@@ -369,7 +369,7 @@ static void run_form(test *t, const test_form *form, size_t number) {
     const beryl_status status = test_form_open(form, &heap, &d, &error);
     for (size_t i = 0; i < PROBLEMS; i++) {
         const struct problem *p = &problems[i];
-        if ((form->brief && !test_drawn(i, number, 4)) || (form->brief && !p->brief) ||
+        if (!test_form_draws(form, i, number, p->brief) || (form->brief && !p->brief) ||
             (form->stand_in && i) || !test_case(t, "composite/%s/%s", form->name, p->name))
             continue;
         if (status == BERYL_NO_DEVICE) test_skip(t, "%s", error.message);

@@ -395,7 +395,7 @@ static void run_form(test *t, const test_form *form, size_t number) {
         const size_t of = i - PROBLEMS;
         const conv_shape *conv = p ? NULL : &convs[of / 3];
         const bool brief = p ? p->brief : of % 4 == 0;
-        if ((form->brief && !test_drawn(i, number, 4)) || (form->brief && !brief && !interprets) ||
+        if (!test_form_draws(form, i, number, brief) || (form->brief && !brief && !interprets) ||
             (interprets && p && !p->small) || (form->stand_in && i) ||
             !test_case(t, "contract/%s/%s%s", form->name, p ? p->name : conv->name,
                        p             ? ""

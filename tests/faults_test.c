@@ -1136,7 +1136,7 @@ void test_faults(test *t) {
         {"model-by-name", begin_names, NULL, run_names, 0, false},
         {"list-of-models", begin_names, NULL, run_list, 0, false},
         {"kernels-that-are-compiled", begin_compiler, before_cold, run_compiled,
-         getenv("BERYL_TEST_ALL") ? 0 : 120, false},
+         getenv("BERYL_TEST_ALL") ? 0 : 60, false},
         {"kernels-that-were-compiled", begin_compiler, NULL, run_compiled, 30, false},
         {"tuned-forms", begin_tuned, before_cold, run_tuned, 0, false},
         {"tuned-schedules", begin_nothing, before_schedules, run_schedules, 0, false},

@@ -248,7 +248,7 @@ static void run_form(test *t, const test_form *form, size_t number) {
     const bool interprets = !strcmp(form->device, "interpreter");
     for (size_t i = 0; i < PROBLEMS; i++) {
         const problem *p = &problems[i];
-        if ((form->brief && !test_drawn(i, number, 4)) || (form->brief && !p->brief) ||
+        if (!test_form_draws(form, i, number, p->brief) || (form->brief && !p->brief) ||
             (interprets && p->n > 64) || (form->stand_in && i) ||
             !test_case(t, "fft/%s/%s", form->name, p->name))
             continue;

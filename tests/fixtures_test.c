@@ -589,7 +589,7 @@ static const struct slow_device {
 } slow_devices[] = {
     {MODEL_HOST, true, NULL, NULL, NULL},
     {MODEL_OPENCL, false, NULL, "e2b-q4km", NULL},
-    {MODEL_CUDA, true, "cuda", NULL, "e2b-q4km"},
+    {MODEL_CUDA, true, "cuda", NULL, "e2b-q4_0"},
     {MODEL_HIP, true, "hip", NULL, "moe-26b"}, /* whose texts are CUDA's but for a few words */
 };
 

@@ -62,6 +62,11 @@ void test_form_close(device *d) {
     device_close(d);
 }
 
+bool test_form_draws(const test_form *form, size_t i, size_t number, bool brief) {
+    if (form->brief) return test_drawn(i, number, 4);
+    return !brief || strcmp(form->device, "host") != 0 || test_drawn(i, number, 2);
+}
+
 static uint64_t number(const char *variable, uint64_t otherwise) {
     const char *text = getenv(variable);
     return text && *text ? strtoull(text, NULL, 10) : otherwise;

@@ -31,6 +31,10 @@ size_t test_form_count(void);
 beryl_status test_form_open(const test_form *form, base_heap *heap, device **d, beryl_error *error);
 void test_form_close(device *d); /* NULL is fine */
 
+/* Of a suite's cases those of a form: one of four, on the host one of two and all that other forms
+ * leave out (not `brief`), on the chosen device all. number: of the form. */
+bool test_form_draws(const test_form *form, size_t i, size_t number, bool brief);
+
 /* true: run the case (again). A drawn form runs a case BERYL_TEST_ROUNDS times (else once), each
  * with the next seed from BERYL_TEST_SEED (else 1) on, and says with which one it failed.
  * *round: 0 at first. */

@@ -322,7 +322,7 @@ static void run_form(test *t, const test_form *form, size_t number) {
     for (size_t i = 0; i < PROBLEMS; i++) {
         const problem *p = &problems[i];
         const bool large = p->facts & LARGE;
-        if ((form->brief && !test_drawn(i, number, 4)) || (large && (interprets || form->brief)) ||
+        if (!test_form_draws(form, i, number, !large) || (large && (interprets || form->brief)) ||
             (form->stand_in && i) || !test_case(t, "index/%s/%s", form->name, p->name))
             continue;
         if (status == BERYL_NO_DEVICE) test_skip(t, "%s", error.message);

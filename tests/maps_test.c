@@ -179,7 +179,7 @@ static void run_form(test *t, const test_form *form, size_t number) {
     const bool interprets = !strcmp(form->device, "interpreter");
     for (size_t i = 0; i < PROBLEMS; i++) {
         const problem *p = &problems[i];
-        if ((form->brief && !test_drawn(i, number, 4)) ||
+        if (!test_form_draws(form, i, number, p->brief) ||
             (form->brief && !p->brief && !interprets) ||
             (p->dims[0] > 1000 && (interprets || form->brief)) || (form->stand_in && i) ||
             !test_case(t, "maps/%s/%s", form->name, p->name))

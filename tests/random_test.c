@@ -361,7 +361,7 @@ static void run_form(test *t, const test_form *form, size_t number) {
     const bool interprets = !strcmp(form->device, "interpreter");
     for (size_t i = 0; i < sizeof problems / sizeof *problems; i++) {
         const problem *p = &problems[i];
-        if ((form->brief && !test_drawn(i, number, 4)) || (form->brief && !p->brief) ||
+        if (!test_form_draws(form, i, number, p->brief) || (form->brief && !p->brief) ||
             (interprets && !strcmp(p->name, "many")) || (form->stand_in && i) ||
             !test_case(t, "random/%s/%s", form->name, p->name))
             continue;

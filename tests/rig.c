@@ -238,6 +238,14 @@ const char *rig_text(device_language language, const char *entry, uint32_t n_bin
     if (opencl)
         snprintf(
             text, sizeof text,
+            "#ifdef BERYL_TEST_FUNCTIONS\n" /* tests/device_texts.c */
+            "#define VALUE __attribute__((overloadable, const))\n"
+            "size_t VALUE get_global_id(uint);\nsize_t VALUE get_local_id(uint);\n"
+            "size_t VALUE get_group_id(uint);\n"
+            "void __attribute__((overloadable, convergent)) barrier(cl_mem_fence_flags);\n"
+            "uint __attribute__((overloadable)) atomic_add(volatile __global uint *, uint);\n"
+            "uint __attribute__((overloadable)) atomic_add(volatile __local uint *, uint);\n"
+            "#endif\n"
             "#define AT ((uint)get_global_id(0))\n#define LANE ((uint)get_local_id(0))\n"
             "#define GROUP_X ((uint)get_group_id(0))\n#define GROUP_Y ((uint)get_group_id(1))\n"
             "#define GROUP_Z ((uint)get_group_id(2))\n#define SHARED(type, name, n) __local type "
@@ -283,7 +291,7 @@ rig_process rig_process_now(void) {
 }
 
 /* of each program at most: allocators keep some, wgpu-native 1 KB */
-enum { THOUSAND = 1000, HUNDREDS = 400, WARM = 200, BYTES_KEPT = 12 << 10 };
+enum { THOUSAND = 1000, HUNDREDS = 300, WARM = 200, BYTES_KEPT = 12 << 10 };
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 /* What was freed is kept from use, and shadows of memory count as the process's own. Leaks are
  * found by AddressSanitizer and by the build without either. */

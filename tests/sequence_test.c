@@ -356,7 +356,7 @@ static void run_form(test *t, const test_form *form, size_t number) {
     for (size_t i = 0; i < PROBLEMS; i++) {
         const problem *p = &problems[i];
         const bool interprets = !strcmp(form->device, "interpreter");
-        if ((form->brief && !test_drawn(i, number, 4)) ||
+        if (!test_form_draws(form, i, number, p->brief) ||
             (form->brief && !p->brief && !interprets) || (form->stand_in && i) ||
             (interprets && p->d > 100) || !test_case(t, "sequence/%s/%s", form->name, p->name))
             continue;

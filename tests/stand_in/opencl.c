@@ -25,6 +25,10 @@
 enum { INVALID_VALUE = -30 };
 
 static const char shuffles[] =
+    "#ifdef BERYL_TEST_FUNCTIONS\n" /* tests/device_texts.c */
+    "size_t __attribute__((overloadable, const)) get_local_id(uint);\n"
+    "size_t __attribute__((overloadable, const)) get_local_size(uint);\n"
+    "void __attribute__((overloadable, convergent)) barrier(cl_mem_fence_flags);\n#endif\n"
     "static uint stand_in_lane(void) {\n"
     "return get_local_id(0) + get_local_size(0) * (get_local_id(1) + get_local_size(1) * "
     "get_local_id(2)); }\n"

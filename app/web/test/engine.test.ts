@@ -13,7 +13,7 @@ import { repository } from "./files.js";
 const DRIVERS = ["/usr/lib/chromium/vk_swiftshader_icd.json", "/usr/share/vulkan/icd.d/lvp_icd.x86_64.json"];
 
 /* All are run by Deno or by Chromium, which has the same Dawn inside; here too with BERYL_TEST_SLOW=1. */
-const ENOUGH = ["engine/logits-and-answers-dense-31b", "engine/pictures-and-sound-e2b-mm", ...process.env["BERYL_TEST_ALL"] ? ["engine/default-model"] : []];
+const ENOUGH = ["engine/pictures-and-sound-e2b-mm", ...process.env["BERYL_TEST_ALL"] ? ["engine/logits-and-answers-dense-31b", "engine/default-model"] : []];
 
 interface Dawn { create(options: string[]): GPU }
 

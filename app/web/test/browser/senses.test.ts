@@ -7,7 +7,8 @@ import { spawnSync } from "node:child_process";
 import { mkdtempSync, readFileSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { after, before, describe, test } from "node:test";
-import type { Browser, Page } from "playwright-core";
+import type { Browser, JSHandle, Page } from "playwright-core";
+import type { Model } from "../../src/index.js";
 import { executable, launch, ROOT } from "./chromium.js";
 import { openLab, type Lab } from "./lab.js";
 
@@ -19,24 +20,27 @@ interface Made { cases: Case[]; least: Record<string, number> }
 
 const dataOf = ({ media, file }: Case): string => `data:${media === "image" ? "image/png" : "audio/wav"};base64,${readFileSync(file).toString("base64")}`;
 
-/* In the page: the answers, greedy, each in a conversation of its own. */
-async function answers(cases: { media: string; data: string; question: string }[]): Promise<string[]> {
+/* In the page. */
+async function load(): Promise<Model> {
     const { Beryl } = await import(/* @vite-ignore */ `${location.origin}/dist/index.js`) as typeof import("../../src/index.js");
-    const model = await Beryl.load("builtin"), said: string[] = [];
+    return await Beryl.load("builtin");
+}
+
+/* In the page: the answers, greedy, each in a conversation of its own. */
+async function answers({ model, cases }: { model: Model; cases: { media: string; data: string; question: string }[] }): Promise<string[]> {
+    const said: string[] = [];
     for (const { media, data, question } of cases) {
         const file = await (await fetch(data)).blob();
         const part = media === "image" ? { type: "image" as const, image: file } : { type: "audio" as const, audio: file };
         const content = [part, ...question ? [{ type: "text" as const, text: question }] : []];
         said.push((await model.chat([{ role: "user", content }], { maxTokens: 48, temperature: 0 }).text()).trim());
     }
-    await model.close();
     return said;
 }
 
 /* In the page: how far soft tokens of a picture and of a clip, in each form that a page has them in, are from those of their files. */
-async function forms([picture, clip]: string[]): Promise<Record<string, number>> {
-    const { Beryl } = await import(/* @vite-ignore */ `${location.origin}/dist/index.js`) as typeof import("../../src/index.js");
-    const model = await Beryl.load("builtin"), blobs = await Promise.all([picture, clip].map(async (data) => await (await fetch(data ?? "")).blob())), apart: Record<string, number> = {};
+async function forms({ model, picture, clip }: { model: Model; picture: string; clip: string }): Promise<Record<string, number>> {
+    const blobs = await Promise.all([picture, clip].map(async (data) => await (await fetch(data)).blob())), apart: Record<string, number> = {};
     const [image = new Blob(), audio = new Blob()] = blobs, bitmap = await createImageBitmap(image);
     const context = new OffscreenCanvas(bitmap.width, bitmap.height).getContext("2d");
     context?.drawImage(bitmap, 0, 0);
@@ -46,17 +50,16 @@ async function forms([picture, clip]: string[]): Promise<Record<string, number>>
         apart[name] = a.length === b.length ? Math.max(...a.map((x, i) => Math.abs(x - (b[i] ?? NaN)))) / Math.max(...b.map(Math.abs)) : Infinity;
     };
     compare("File", await model.embedMedia({ type: "image", image: new File([image], "picture.png") }), seen);
-    compare("address", await model.embedMedia({ type: "image", image: picture ?? "" }), seen);
+    compare("address", await model.embedMedia({ type: "image", image: picture }), seen);
     compare("ImageData", await model.embedMedia({ type: "image", image: context?.getImageData(0, 0, bitmap.width, bitmap.height) ?? "" }), seen);
     compare("ImageBitmap", await model.embedMedia({ type: "image", image: bitmap }), seen);
     compare("AudioBuffer", await model.embedMedia({ type: "audio", audio: buffer }), heard);
     compare("Float32Array", await model.embedMedia({ type: "audio", audio: samples, sampleRate: 22_050 }), heard);
-    await model.close();
     return apart;
 }
 
 describe("senses in Chromium", { skip: executable ? false : "no Chromium is installed", timeout: 4 * LONG }, () => {
-    let lab: Lab, folder: string, made: Made, browser: Browser, page: Page;
+    let lab: Lab, folder: string, made: Made, browser: Browser, page: Page, model: JSHandle<Model>;
     before(async () => {
         folder = mkdtempSync(`${tmpdir()}/beryl-senses-`);
         const python = spawnSync("python3", [`${ROOT}../../tests/senses.py`, "make", folder, String(MANY)], { encoding: "utf8" });
@@ -66,6 +69,7 @@ describe("senses in Chromium", { skip: executable ? false : "no Chromium is inst
         browser = await launch();
         page = await browser.newPage();
         await page.goto(lab.url);
+        model = await page.evaluateHandle(load); // one for all
     }, { timeout: LONG });
     after(async () => {
         await browser.close();
@@ -79,7 +83,7 @@ describe("senses in Chromium", { skip: executable ? false : "no Chromium is inst
             t.skip("no espeak-ng");
             return;
         }
-        const apart = await page.evaluate(forms, [dataOf(picture), dataOf(clip)]);
+        const apart = await page.evaluate(forms, { model, picture: dataOf(picture), clip: dataOf(clip) });
         for (const [form, difference] of Object.entries(apart))
             assert.ok(difference <= 1e-4, `${form}: ${difference}`); // the same pixels, the same samples
     });
@@ -91,7 +95,7 @@ describe("senses in Chromium", { skip: executable ? false : "no Chromium is inst
                 t.skip("no espeak-ng");
                 return;
             }
-            const said = await page.evaluate(answers, cases.map((c) => ({ media: c.media, question: c.question, data: dataOf(c) })));
+            const said = await page.evaluate(answers, { model, cases: cases.map((c) => ({ media: c.media, question: c.question, data: dataOf(c) })) });
             const wrong = cases.flatMap((c, i) => said[i] === c.answer ? [] : [`${c.question} ${said[i]}, not ${c.answer}`]);
             for (const answer of wrong)
                 t.diagnostic(answer);

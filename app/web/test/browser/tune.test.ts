@@ -6,6 +6,7 @@ import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
 import { after, before, describe, test } from "node:test";
 import type { Page } from "playwright-core";
+import { serveFile } from "../server.js";
 import { executable, FIXTURES, freshPage, openSite, SCREENS, type Site } from "./chromium.js";
 
 const LONG = 300_000; // software adapters, on machines that do other things too
@@ -48,10 +49,11 @@ describe("tune", { skip: executable ? false : "no Chromium is installed", timeou
     });
 
     test("tune/examples-become-an-adapter-to-chat-with", { timeout: 2 * LONG }, async (t) => {
+        const server = await serveFile(fixture("e2b-f32.gguf")); // of few layers, whose kernels are fewer
         const { context, page, problems } = await freshPage(site), began = Date.now();
-        await page.addInitScript(() => { localStorage.setItem("beryl-settings", JSON.stringify({ maxTokens: 8 })); });
+        await page.addInitScript((model) => { localStorage.setItem("beryl-settings", JSON.stringify({ maxTokens: 8, model })); }, server.url);
         await page.goto(site.url);
-        await settled(page, /small model/);
+        await settled(page, "model.gguf");
         await drop(page, [{ name: "bad.jsonl", bytes: Buffer.from(`${EXAMPLES}\n{"promt": "x"}`) }]);
         const panel = page.locator("#tune");
         await panel.getByText("Chosen: bad.jsonl").waitFor();
@@ -82,5 +84,6 @@ describe("tune", { skip: executable ? false : "no Chromium is installed", timeou
         await page.getByText("Fine-tuned on good.jsonl").waitFor();
         assert.deepEqual(problems, []);
         await context.close();
+        await server.close();
     });
 });

@@ -1,12 +1,18 @@
-/* wgsl_texts.c - WGSL on its way to the device, wherever in the library it comes from.
+/* device_texts.c - programs on their way to the device, wherever in the library they come from.
  *
- * Where BERYL_TEST_WGSL names a folder, every text is written there for tools/tint-check.mjs, with
- * the `enable` lines that Tint wants. For llvmpipe, loops of a known length get a bound that only
- * the dispatch knows: else Mesa unrolls them, each access with its bounds checks, and LLVM takes
- * up to thirty times as long. `make test-all` leaves them as they are.
+ * WGSL: where BERYL_TEST_WGSL names a folder, every text is written there for
+ * tools/tint-check.mjs, with the `enable` lines that Tint wants. For llvmpipe, loops of a known
+ * length get a bound that only the dispatch knows: else Mesa unrolls them, each access with its
+ * bounds checks, and LLVM takes up to thirty times as long. `make test-all` leaves them as they
+ * are.
+ *
+ * OpenCL C: for PoCL, which reads clang's header of all functions twice for each program (18,000
+ * lines, a quarter of what compiling takes), each generated text has the few ahead of it that they
+ * call. One that is missing is an error of that text. `make test-all` leaves this too as it is.
  *
  * The linker puts __wrap_ in the place of the real function (-Wl,--wrap=device_program_make, on
  * Linux). */
+#define _POSIX_C_SOURCE 200809L
 #include "device/device.h"
 
 #include <ctype.h>
@@ -83,17 +89,68 @@ static char *rolled(const char *text) {
     return out;
 }
 
+/* ---- OpenCL C -------------------------------------------------------------------------------- */
+
+/* PoCL alone hears this, and leaves its header out. Before any thread asks for the environment. */
+static void __attribute__((constructor)) leave_header_out(void) {
+    if (!getenv("BERYL_TEST_ALL"))
+        setenv("POCL_EXTRA_BUILD_FLAGS", "-D_OPENCL_H_ -DBERYL_TEST_FUNCTIONS", 0);
+}
+
+static const char functions[] =
+    "#ifdef BERYL_TEST_FUNCTIONS\n"
+    "#define TEST_CHANGE __attribute__((overloadable))\n"
+    "#define TEST_VALUE __attribute__((overloadable, const))\n"
+    "#define TEST_PLACE(f) size_t TEST_VALUE f(uint);\n"
+    "TEST_PLACE(get_global_id) TEST_PLACE(get_local_id) TEST_PLACE(get_local_size)\n"
+    "TEST_PLACE(get_group_id) TEST_PLACE(get_num_groups)\n"
+    "void __attribute__((overloadable, convergent)) barrier(cl_mem_fence_flags);\n"
+    "float __attribute__((overloadable, pure)) vload_half(size_t, const __private half *);\n"
+    "void TEST_CHANGE vstore_half_rte(float, size_t, __private half *);\n"
+    "#define TEST_ATOMIC(f, T, space) T TEST_CHANGE f(volatile space T *, T);\n"
+    "#define TEST_ATOMICS(f) TEST_ATOMIC(f, int, __global) TEST_ATOMIC(f, int, __local) "
+    "TEST_ATOMIC(f, uint, __global) TEST_ATOMIC(f, uint, __local)\n"
+    "TEST_ATOMICS(atomic_add) TEST_ATOMICS(atomic_min) TEST_ATOMICS(atomic_max)\n"
+    "#define TEST_1(T, f) T TEST_VALUE f(T);\n"
+    "#define TEST_2(T, f) T TEST_VALUE f(T, T);\n"
+    "#define TEST_3(T, f) T TEST_VALUE f(T, T, T);\n"
+    "#define TEST_OF(T) TEST_1(T, acos) TEST_1(T, asin) TEST_1(T, atan) TEST_2(T, atan2) "
+    "TEST_1(T, ceil) TEST_1(T, cos) TEST_1(T, cosh) TEST_1(T, erf) TEST_1(T, exp) TEST_1(T, exp2) "
+    "TEST_1(T, fabs) TEST_1(T, floor) TEST_3(T, fma) TEST_2(T, fmax) TEST_2(T, fmin) "
+    "TEST_2(T, fmod) TEST_1(T, log) TEST_1(T, log2) TEST_2(T, pow) TEST_1(T, rint) TEST_1(T, sin) "
+    "TEST_1(T, sinh) TEST_1(T, sqrt) TEST_1(T, tan) TEST_1(T, tanh) TEST_1(T, trunc)\n"
+    "TEST_OF(float) TEST_OF(float4) TEST_OF(float8) TEST_OF(float16)\n"
+    "#ifdef cl_khr_fp64\n#pragma OPENCL EXTENSION cl_khr_fp64 : enable\n"
+    "TEST_OF(double) TEST_OF(double4) TEST_OF(double8) TEST_OF(double16)\n"
+    "#endif\n#endif\n#line 1\n";
+
+static char *with_functions(const device_program_desc *desc) {
+    char *out = malloc(sizeof functions + desc->source_size);
+    if (!out) abort();
+    memcpy(out, functions, sizeof functions - 1);
+    memcpy(out + sizeof functions - 1, desc->source, desc->source_size);
+    out[sizeof functions - 1 + desc->source_size] = 0;
+    return out;
+}
+
 beryl_status WRAPPED(device_program_make)(device *d, const device_program_desc *desc,
                                           device_program *out, beryl_error *error) {
     /* Of the generator's texts alone: those of the device's own tests may be wrong on purpose. */
     static const char mark[] = "@group(1) @binding(0) var<uniform> params: Params;";
     const bool ours = desc->language == DEVICE_WGSL && desc->source && strstr(desc->source, mark);
+    const bool opencl = desc->language == DEVICE_OPENCL_C && desc->source &&
+                        strstr(desc->source, "#pragma OPENCL FP_CONTRACT OFF");
     const char *folder = getenv("BERYL_TEST_WGSL");
     device_program_desc given = *desc;
     char *text = NULL;
-    if (ours && !getenv("BERYL_TEST_ALL") && strstr(device_caps_of(d)->name, "llvmpipe"))
-        text = rolled(desc->source);
-    if (text) given.source = text, given.source_size = strlen(text);
+    if (ours && !getenv("BERYL_TEST_ALL") && strstr(device_caps_of(d)->name, "llvmpipe") &&
+        (text = rolled(desc->source)))
+        given.source_size = strlen(text);
+    if (opencl && !getenv("BERYL_TEST_ALL")) {
+        text = with_functions(desc);
+        given.source_size += sizeof functions - 1;
+    }
+    if (text) given.source = text;
     const beryl_status status = REAL(device_program_make)(d, &given, out, error);
     free(text);
     if (ours && status == BERYL_OK && folder && folder[0]) keep(desc, folder);
