@@ -4,11 +4,6 @@
 #include <math.h>
 #include <string.h>
 
-#if defined(__x86_64__) && defined(__GNUC__)
-#include <immintrin.h>
-#define HAS_WIDE
-#endif
-
 enum { CHANNELS = 3, BITS = 22, ROWS = 8 };
 
 /* Which pixels along a line make pixel i of the result, and by how much. */
@@ -99,9 +94,10 @@ static inline void put_down(const line *l, uint32_t i, const uint8_t *from, size
     for (size_t x = 0; x < n; x++) to[x] = rounded(sum[x]);
 }
 
-#ifdef HAS_WIDE
+#if defined(__x86_64__) && defined(__GNUC__)
 /* The same with vectors of eight, whose product of 32 bits is one instruction. */
 #define WIDE __attribute__((target("avx2"))) static
+typedef int32_t rows_wide __attribute__((vector_size(4 * ROWS), aligned(4), may_alias));
 
 WIDE void put_down_wide(const line *l, uint32_t i, const uint8_t *from, size_t n, int32_t *sum,
                         uint8_t *to) {
@@ -124,38 +120,31 @@ static inline void turn(const uint8_t *from, size_t apart, uint8_t *to, size_t t
     for (uint32_t r = 0; r < ROWS; r++) memcpy(to + r * to_apart, &row[r], ROWS);
 }
 
-/* Eight rows of n_in bytes to such of n_out, a lane each; both at least eight long. room:
- * [n_in + n_out, 8]. */
-WIDE void put_across_wide(const line *l, const uint8_t *from, size_t n_in, uint8_t *room,
+/* Eight rows of n_in bytes to such of n_out, a lane each; both at least eight long. Bytes become
+ * numbers apart from their sums: gcc 12 widens them one by one there. room: [n_in + n_out]. */
+WIDE void put_across_wide(const line *l, const uint8_t *from, size_t n_in, rows_wide *room,
                           uint8_t *to, size_t n_out) {
-    uint8_t *lines = room + n_in * ROWS;
+    rows_wide *sums = room + n_in;
+    uint8_t columns[ROWS * ROWS];
     for (size_t i = 0; i < n_in; i += ROWS) {
         const size_t x = i + ROWS < n_in ? i : n_in - ROWS;
-        turn(from + x, n_in, room + x * ROWS, ROWS);
+        int32_t *into = (int32_t *)(room + x);
+        turn(from + x, n_in, columns, ROWS);
+        for (size_t k = 0; k < ROWS * ROWS; k++) into[k] = columns[k];
     }
     for (uint32_t i = 0; i < l->n_out; i++) {
         const int32_t *weight = l->weight + (size_t)i * l->n_most;
-        const uint8_t *at = room + (size_t)l->first[i] * CHANNELS * ROWS;
-        __m256i sum[CHANNELS];
-        for (uint32_t c = 0; c < CHANNELS; c++) sum[c] = _mm256_set1_epi32(1 << (BITS - 1));
-        for (const int32_t *end = weight + l->count[i]; weight < end; weight++) {
-            const __m256i w = _mm256_set1_epi32(*weight);
-            for (uint32_t c = 0; c < CHANNELS; c++, at += ROWS) {
-                const __m128i x = _mm_loadl_epi64((const __m128i *)(const void *)at);
-                sum[c] = _mm256_add_epi32(sum[c], _mm256_mullo_epi32(_mm256_cvtepu8_epi32(x), w));
-            }
-        }
-        for (uint32_t c = 0; c < CHANNELS; c++) {
-            const __m256i x = _mm256_srai_epi32(sum[c], BITS);
-            const __m128i half =
-                _mm_packus_epi32(_mm256_castsi256_si128(x), _mm256_extracti128_si256(x, 1));
-            _mm_storel_epi64((__m128i *)(void *)(lines + (i * CHANNELS + c) * ROWS),
-                             _mm_packus_epi16(half, half));
-        }
+        const rows_wide *at = room + (size_t)l->first[i] * CHANNELS;
+        rows_wide sum[CHANNELS] = {{0}};
+        for (const int32_t *end = weight + l->count[i]; weight < end; weight++, at += CHANNELS)
+            for (uint32_t c = 0; c < CHANNELS; c++) sum[c] += at[c] * *weight;
+        for (uint32_t c = 0; c < CHANNELS; c++) sums[i * CHANNELS + c] = sum[c];
     }
     for (size_t i = 0; i < n_out; i += ROWS) {
         const size_t x = i + ROWS < n_out ? i : n_out - ROWS;
-        turn(lines + x * ROWS, ROWS, to + x, n_out);
+        const int32_t *of = (const int32_t *)(sums + x);
+        for (size_t k = 0; k < ROWS * ROWS; k++) columns[k] = rounded(of[k]);
+        turn(columns, ROWS, to + x, n_out);
     }
 }
 #define IS_WIDE __builtin_cpu_supports("avx2")
@@ -169,7 +158,7 @@ beryl_status media_resize(base_heap *heap, const uint8_t *rgb, uint32_t width, u
                           uint8_t *out, uint32_t to_width, uint32_t to_height) {
     line across, down;
     const size_t row = (size_t)to_width * CHANNELS, row_in = (size_t)width * CHANNELS,
-                 n_between = row * height, n_room = (row_in + row) * sizeof(uint64_t),
+                 n_between = row * height, n_room = (row_in + row) * ROWS * sizeof(int32_t),
                  n_sum = row * sizeof(int32_t);
     size_t n_across, n_down;
     void *a = open_line(heap, &across, width, to_width, &n_across),
@@ -181,7 +170,8 @@ beryl_status media_resize(base_heap *heap, const uint8_t *rgb, uint32_t width, u
     const bool wide = IS_WIDE && row_in >= ROWS && row >= ROWS;
     uint32_t y = 0;
     for (; there && wide && y + ROWS <= height; y += ROWS)
-        put_across_wide(&across, rgb + y * row_in, row_in, (uint8_t *)room, between + y * row, row);
+        put_across_wide(&across, rgb + y * row_in, row_in, (rows_wide *)room, between + y * row,
+                        row);
     for (; there && y < height; y += 2) {
         const uint32_t z = y + 1 < height ? y + 1 : y;
         put_across(&across, rgb + y * row_in, rgb + z * row_in, room, between + y * row,

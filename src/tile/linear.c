@@ -243,7 +243,7 @@ static void product_begin(product *p, lowering *l, const graph_node *node, const
     p->wide = device_makes_vectors(l->caps) ? 1 : p->k.wide;
 }
 
-/* Of many vectors, where lanes are a thread's vectors and a load costs each of them many products. */
+/* Of many vectors, where lanes are a thread's vectors: a load costs each of them many products. */
 static void product_shuffle(product *p, uint32_t n_x) {
     const device_caps *caps = p->k.l->caps;
     const uint32_t lanes = caps->subgroups ? caps->subgroup_size : 0;

@@ -230,8 +230,8 @@ static void blocks(const shape *s, uint32_t k, ir_schedule *out) {
         (ir_schedule_dim){.stage = s->extents[k] >= 16 ? depth : 0, .ahead = true, .unroll = depth};
 }
 
-/* Lanes along the longer side, sums in registers alone: a lane's loads from workgroup memory cost as
- * much as others there, and barriers more. */
+/* Lanes along the longer side, and no workgroup memory: where lanes are a thread's vectors, loads
+ * from it cost as much as others, and barriers more. */
 static void lane_blocks(const shape *s, uint32_t k, ir_schedule *out) {
     enum { LANES = 8, BLOCK = 8, TURNS = 2 };
     const uint32_t m = s->outer[s->n - 2], n = s->outer[s->n - 1];
