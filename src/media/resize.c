@@ -151,7 +151,7 @@ WIDE void put_across_wide(const line *l, const uint8_t *from, size_t n_in, rows_
 #else
 #define IS_WIDE 0
 #define put_down_wide put_down
-#define put_across_wide(l, from, n_in, room, to, n_out) ((void)room)
+#define put_across_wide(l, from, n_in, room, to, n_out) ((void)0)
 #endif
 
 beryl_status media_resize(base_heap *heap, const uint8_t *rgb, uint32_t width, uint32_t height,
