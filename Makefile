@@ -178,7 +178,7 @@ $(BUILD)/gen/suites.h: $(TEST_SRC) tests
 	$(Q){ printf '%s\n' $(LONG_SUITES); sed -n 's/^void test_\([a-z0-9_]*\)(test \*t) {$$/\1/p' $(filter %_test.c,$(TEST_SRC)); } | \
 	    awk '!seen[$$0]++ { print "SUITE(" $$0 ")" }' > $@
 
-# Twice as fast: a photograph of 12 megapixels in 55 ms rather than 110; spectra of sound.
+# Twice as fast: what photographs of 12 megapixels are resized by; spectra of sound.
 $(if $(filter -O2,$(OPT)),$(eval $(BUILD)/src/media/resize.o $(BUILD)/src/gemma4/mel.o: CFLAGS += -O3))
 
 # What each build has: asked again at every make, written when it changed.

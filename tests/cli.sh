@@ -715,6 +715,20 @@ if have script; then
         'What is the capital of Spain? It is a question in many words, many more than before, so that it is a long one.\r' 0.5 "/save $scratch/dropped.json\r" 0.5 '/bye\r' 0.5)
     code 0 && like "$out" 'no longer fits the context of 64 tokens: /drop on' && like "$out" 'is not told the oldest' &&
         same "$(grep -c 'is not told the oldest' "$scratch/out")" 1 && same "$(grep -o '"role":"user"' "$scratch/dropped.json" | wc -l)" 4 && ok
+
+    name=cli/pictures-and-sound-in-the-chat
+    # By command and as a path alone, also one with blanks; what cannot be taken is told, and the next message has the rest.
+    cp "$picture" "$scratch/a picture.png"
+    head -c 300 "$picture" >"$scratch/broken.png"
+    sound=$data/e2b-mmproj.0.wav
+    on_terminal run "${seen[@]}" --greedy --ignore-eos --max-tokens 1 --image-budget 70 --context 200 < <(types 2 '/image\r' 0.2 '/image none.png\r' 0.2 \
+        "/image $scratch/broken.png\r" 0.2 "/image $sound\r" 0.2 "/audio $picture\r" 0.2 "'$scratch/a picture.png'\r" 0.2 "/audio $sound\r" 0.2 'hello\r' 0.2 \
+        "/save $scratch/shown.json\r" 0.2 "$picture $picture $picture\r" 0.2 'again\r' 0.2 '/bye\r' 0.5)
+    code 0 && like "$out" '/image needs a file' && like "$out" 'cannot open none.png' && like "$out" 'broken.png: a damaged PNG file: it ends too early' &&
+        like "$out" '0.wav: a WAV file is not a picture file' && like "$out" '0.png: a PNG file is not a sound file' &&
+        like "$out" 'a picture for the next message: [0-9]+ tokens' && like "$out" 'sound for the next message: 8 tokens' &&
+        like "$out" 'no longer fits the context of 200 tokens' &&
+        like "$(cat "$scratch/shown.json")" '"type":"image".*a picture.png.*"type":"audio".*0.wav.*hello' && ok
 else
     name=cli/terminals
     skip 'no script(1)'

@@ -1388,8 +1388,7 @@ static bool is_least(size_t i, bool half) {
     return is_first(i) && odd == half;
 }
 
-/* Of how many cases one is drawn: fewer where a driver compiles each kernel for a while; all that
- * are long on the host. */
+/* Of how many cases one is drawn: fewer where a driver compiles for long; all long ones on host. */
 static uint32_t one_of(const test_form *form, const op_case *c) {
     const bool host = !strcmp(form->device, "host");
     if (host && is_long(c, 3000000)) return 1;
@@ -1403,6 +1402,12 @@ static bool leaves_out(const test_form *form, size_t number, size_t i) {
            (form->stand_in && !is_least(i, !strcmp(form->device, "hip")));
 }
 
+static bool opens(test *t, beryl_status status, const beryl_error *error) {
+    if (status == BERYL_NO_DEVICE) test_skip(t, "%s", error->message);
+    else if (status != BERYL_OK) test_fail(t, __FILE__, __LINE__, "%s", error->message);
+    return status == BERYL_OK;
+}
+
 /* number: of the form, which other cases are drawn for than for its neighbours. */
 static void run_cases(test *t, const test_form *form, size_t number) {
     base_heap heap;
@@ -1413,19 +1418,16 @@ static void run_cases(test *t, const test_form *form, size_t number) {
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         if (leaves_out(form, number, i) || !test_case(t, "ops/%s/%s", form->name, cases[i].name))
             continue;
-        if (status == BERYL_NO_DEVICE) test_skip(t, "%s", error.message);
-        else if (status != BERYL_OK) test_fail(t, __FILE__, __LINE__, "%s", error.message);
-        else
-            for (uint64_t round = 0; test_form_round(t, form, d, &round);)
-                run_case(t, &heap, d, &cases[i], NULL);
+        for (uint64_t round = 0; opens(t, status, &error) && test_form_round(t, form, d, &round);)
+            run_case(t, &heap, d, &cases[i], NULL);
     }
     test_form_close(d);
     if (status == BERYL_OK && test_case(t, "ops/%s/gives-everything-back", form->name))
         CHECK_INT(t, heap.bytes, 0);
 }
 
-/* Forms of attention that other devices take: of matrix units what CUDA does with halves, also
- * straight from workgroup memory; of many keys with large subgroups, and little memory. */
+/* Attention as other devices take it: matrix units, also from workgroup memory; many keys, large
+ * subgroups and little memory; subgroups that are a thread's vectors. */
 static const struct attention_form {
     const char *name, *kernel;
     const op_case *cases;
@@ -1446,6 +1448,8 @@ static const struct attention_form {
     {"far", "_far", ALL(far_cases), 32, 2, 48 << 10, false},
     {"far-drawn", "_far", ALL(far_cases), 8, 1, 16 << 10, true},
     {"far-gpu", "_far", ALL(far_cases), 0, 4, 32 << 10, false},
+    {"shuffle", "_shuffle", matrix_cases + 10, 3, 8, 2, 32 << 10, false},
+    {"shuffle-of-4", "_shuffle", matrix_cases + 10, 3, 4, 2, 32 << 10, false},
 };
 
 static beryl_status attention_open(const struct attention_form *form, base_heap *heap, device **d,
@@ -1456,11 +1460,10 @@ static beryl_status attention_open(const struct attention_form *form, base_heap 
     else if (!form->subgroup) status = device_open(heap, NULL, "webgpu:software", d, error);
     else if (!(*d = interpreter_units_open(heap)))
         status = base_fail(error, BERYL_NO_MEMORY, "no memory");
-    if (status != BERYL_OK) return status;
-    device_caps *caps = &(*d)->caps;
-    if (form->units) caps->compute_units = form->units;
-    if (chosen) return BERYL_OK;
-    caps->kind = DEVICE_DISCRETE;
+    device_caps *caps = status == BERYL_OK ? &(*d)->caps : NULL;
+    if (caps && form->units) caps->compute_units = form->units;
+    if (!caps || chosen) return status;
+    caps->kind = !strncmp(form->name, "shuffle", 7) ? DEVICE_SOFTWARE : DEVICE_DISCRETE;
     caps->workgroup_bytes = form->workgroup_bytes;
     caps->multiplies_memory = !strcmp(form->name, "direct");
     if (form->subgroup) caps->subgroup_size = form->subgroup;
@@ -1477,13 +1480,10 @@ static void test_attention_forms(test *t) {
                 !test_case(t, "ops/%s/%s", form->name, form->cases[c].name))
                 continue;
             base_heap heap;
-            base_heap_init(&heap, NULL);
             device *d = NULL;
             beryl_error error = {0};
-            const beryl_status status = attention_open(form, &heap, &d, &error);
-            if (status == BERYL_NO_DEVICE) test_skip(t, "%s", error.message);
-            else if (status != BERYL_OK) test_fail(t, __FILE__, __LINE__, "%s", error.message);
-            if (status != BERYL_OK) continue;
+            base_heap_init(&heap, NULL);
+            if (!opens(t, attention_open(form, &heap, &d, &error), &error)) continue;
             if (form->drawn) interpreter_draw(d, c + 1);
             run_case(t, &heap, d, &form->cases[c], form->kernel);
             device_close(d);

@@ -2,8 +2,9 @@
 #include "media/resize.h"
 
 #include <math.h>
+#include <string.h>
 
-enum { CHANNELS = 3, BITS = 22 };
+enum { CHANNELS = 3, BITS = 22, ROWS = 8 };
 
 /* Which pixels along a line make pixel i of the result, and by how much. */
 typedef struct line {
@@ -95,20 +96,69 @@ static inline void put_down(const line *l, uint32_t i, const uint8_t *from, size
 
 #if defined(__x86_64__) && defined(__GNUC__)
 /* The same with vectors of eight, whose product of 32 bits is one instruction. */
-__attribute__((target("avx2"))) static void
-put_down_wide(const line *l, uint32_t i, const uint8_t *from, size_t n, int32_t *sum, uint8_t *to) {
+#define WIDE __attribute__((target("avx2"))) static
+typedef int32_t rows_wide __attribute__((vector_size(4 * ROWS), aligned(4), may_alias));
+
+WIDE void put_down_wide(const line *l, uint32_t i, const uint8_t *from, size_t n, int32_t *sum,
+                        uint8_t *to) {
     put_down(l, i, from, n, sum, to);
 }
-#define PUT_DOWN (__builtin_cpu_supports("avx2") ? put_down_wide : put_down)
+
+/* Eight bytes of eight rows, `apart` from each other: columns become rows. */
+static inline void turn(const uint8_t *from, size_t apart, uint8_t *to, size_t to_apart) {
+    static const uint64_t lows[] = {0x00ff00ff00ff00ff, 0x0000ffff0000ffff, 0x00000000ffffffff};
+    uint64_t row[ROWS];
+    for (uint32_t r = 0; r < ROWS; r++) memcpy(&row[r], from + r * apart, ROWS);
+    for (uint32_t i = 0; i < 3; i++)
+        for (uint32_t r = 0; r < ROWS; r++) {
+            const uint32_t n = 1u << i, bits = 8 * n;
+            if (r & n) continue;
+            const uint64_t low = lows[i], a = row[r], b = row[r + n];
+            row[r] = (a & low) | (b & low) << bits;
+            row[r + n] = (a >> bits & low) | (b & ~low);
+        }
+    for (uint32_t r = 0; r < ROWS; r++) memcpy(to + r * to_apart, &row[r], ROWS);
+}
+
+/* Eight rows of n_in bytes to such of n_out, a lane each; both at least eight long. Bytes become
+ * numbers apart from their sums: gcc 12 widens them one by one there. room: [n_in + n_out]. */
+WIDE void put_across_wide(const line *l, const uint8_t *from, size_t n_in, rows_wide *room,
+                          uint8_t *to, size_t n_out) {
+    rows_wide *sums = room + n_in;
+    uint8_t columns[ROWS * ROWS];
+    for (size_t i = 0; i < n_in; i += ROWS) {
+        const size_t x = i + ROWS < n_in ? i : n_in - ROWS;
+        int32_t *into = (int32_t *)(room + x);
+        turn(from + x, n_in, columns, ROWS);
+        for (size_t k = 0; k < ROWS * ROWS; k++) into[k] = columns[k];
+    }
+    for (uint32_t i = 0; i < l->n_out; i++) {
+        const int32_t *weight = l->weight + (size_t)i * l->n_most;
+        const rows_wide *at = room + (size_t)l->first[i] * CHANNELS;
+        rows_wide sum[CHANNELS] = {{0}};
+        for (const int32_t *end = weight + l->count[i]; weight < end; weight++, at += CHANNELS)
+            for (uint32_t c = 0; c < CHANNELS; c++) sum[c] += at[c] * *weight;
+        for (uint32_t c = 0; c < CHANNELS; c++) sums[i * CHANNELS + c] = sum[c];
+    }
+    for (size_t i = 0; i < n_out; i += ROWS) {
+        const size_t x = i + ROWS < n_out ? i : n_out - ROWS;
+        const int32_t *of = (const int32_t *)(sums + x);
+        for (size_t k = 0; k < ROWS * ROWS; k++) columns[k] = rounded(of[k]);
+        turn(columns, ROWS, to + x, n_out);
+    }
+}
+#define IS_WIDE __builtin_cpu_supports("avx2")
 #else
-#define PUT_DOWN put_down
+#define IS_WIDE 0
+#define put_down_wide put_down
+#define put_across_wide(l, from, n_in, room, to, n_out) ((void)0)
 #endif
 
 beryl_status media_resize(base_heap *heap, const uint8_t *rgb, uint32_t width, uint32_t height,
                           uint8_t *out, uint32_t to_width, uint32_t to_height) {
     line across, down;
     const size_t row = (size_t)to_width * CHANNELS, row_in = (size_t)width * CHANNELS,
-                 n_between = row * height, n_room = row_in * sizeof(uint64_t),
+                 n_between = row * height, n_room = (row_in + row) * ROWS * sizeof(int32_t),
                  n_sum = row * sizeof(int32_t);
     size_t n_across, n_down;
     void *a = open_line(heap, &across, width, to_width, &n_across),
@@ -117,13 +167,18 @@ beryl_status media_resize(base_heap *heap, const uint8_t *rgb, uint32_t width, u
     uint64_t *room = base_heap_take(heap, n_room);
     int32_t *sum = base_heap_take(heap, n_sum);
     const bool there = a && d && between && room && sum;
-    for (uint32_t y = 0; there && y < height; y += 2) {
+    const bool wide = IS_WIDE && row_in >= ROWS && row >= ROWS;
+    uint32_t y = 0;
+    for (; there && wide && y + ROWS <= height; y += ROWS)
+        put_across_wide(&across, rgb + y * row_in, row_in, (rows_wide *)room, between + y * row,
+                        row);
+    for (; there && y < height; y += 2) {
         const uint32_t z = y + 1 < height ? y + 1 : y;
         put_across(&across, rgb + y * row_in, rgb + z * row_in, room, between + y * row,
                    between + z * row);
     }
-    for (uint32_t y = 0; there && y < to_height; y++)
-        PUT_DOWN(&down, y, between, row, sum, out + y * row);
+    for (y = 0; there && y < to_height; y++)
+        (wide ? put_down_wide : put_down)(&down, y, between, row, sum, out + y * row);
     base_heap_give(heap, sum, n_sum);
     base_heap_give(heap, room, n_room);
     base_heap_give(heap, between, n_between);

@@ -8,7 +8,7 @@
 enum {
     FOUR = 4,
     LANES_MAX = 8,
-    EACH_MAX = 2,    /* rows of a lane */
+    EACH_MAX = 2,     /* rows of a lane */
     ELEMENTS_MAX = 64 /* of all its rows: a longer text compiles longer than it runs */
 };
 
@@ -23,8 +23,8 @@ typedef struct shuffle {
     attention_cache keys, values;
     attention_rows rows;
     ir_memory q, out;
-    ir_memory queries, sums;                /* registers [each, d] */
-    ir_memory scores, most, total;          /* registers [each, lanes], [each], [each] */
+    ir_memory queries, sums;       /* registers [each, d] */
+    ir_memory scores, most, total; /* registers [each, lanes], [each], [each] */
     ir_id q_offset, scale, lane;
 } shuffle;
 
@@ -108,8 +108,8 @@ static void begin(shuffle *x) {
         ir_id head, query = query_of(x, r, &head);
         query = ir_min(b, query, tile_add(k, x->rows.n_query, UINT32_MAX));
         query = ir_add(b, x->rows.first_query, query);
-        ir_id from = ir_add(b, tile_mul(k, query, a->q_stride[0]),
-                            tile_mul(k, head, a->q_stride[1]));
+        ir_id from =
+            ir_add(b, tile_mul(k, query, a->q_stride[0]), tile_mul(k, head, a->q_stride[1]));
         from = ir_add(b, from, x->q_offset);
         for (uint32_t e = 0; e < a->d; e += FOUR) {
             ir_id line = ir_load(b, x->q, tile_add(k, from, e), FOUR);
@@ -155,8 +155,7 @@ static void mask(shuffle *x, ir_id first) {
         ir_id key = tile_add(k, first, i % lanes), r = constant(x, i / lanes);
         ir_id sees = ir_and(b, ir_ge(b, key, ir_load(b, x->rows.low, r, 1)),
                             ir_le(b, key, ir_load(b, x->rows.high, r, 1)));
-        set(x, x->scores, i,
-            ir_select(b, sees, get(x, x->scores, i), ir_f32(b, ATTENTION_MASKED)));
+        set(x, x->scores, i, ir_select(b, sees, get(x, x->scores, i), ir_f32(b, ATTENTION_MASKED)));
     }
     ir_end(b);
 }

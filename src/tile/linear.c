@@ -19,43 +19,6 @@
 
 enum { GROUPS_MAX = 32768, ROWS_MAX = 4, VECTORS_MAX = 8, JOINED_VECTORS = 32 };
 
-bool tile_matrix_of(const lowering *l, graph_value v, tile_matrix *w) {
-    const graph_tensor *t = graph_tensor_at(l->g, v);
-    if (t->rank != 2 || t->dim[1].extent || t->dim[0].extent || t->stride[1] != 1 ||
-        t->stride[0] != t->dim[1].size)
-        return false;
-    *w = (tile_matrix){.value = v,
-                       .type = t->type,
-                       .stored = lower_weight(l, v),
-                       .m = t->dim[0].size,
-                       .k = t->dim[1].size};
-    if (!w->stored) return !base_type_is_quantised(t->type) && tile_weight_known(t->type);
-    w->first = t->offset / w->k;
-    return t->offset % w->k == 0 && tile_weight_known(t->type);
-}
-
-/* Vectors [n, k], one distance apart. */
-typedef struct vectors {
-    graph_value value;
-    lower_count n;
-    uint32_t k, stride, offset, bound;
-    bool rounded; /* a shard before has left them rounded in scratch memory */
-} vectors;
-
-static bool vectors_of(const lowering *l, graph_value v, vectors *x) {
-    const graph_tensor *t = graph_tensor_at(l->g, v);
-    lower_walk w = lower_walk_of((const graph_tensor *const[]){t}, 1, 1);
-    const uint32_t last = t->rank - 1u;
-    if (t->rank == 0 || t->dim[last].extent || t->stride[last] != 1 || w.n > 1) return false;
-    *x = (vectors){.value = v,
-                   .n = w.n ? w.size[0] : (lower_count){1, 0},
-                   .k = t->dim[last].size,
-                   .stride = w.n ? w.stride[0][0] : 0,
-                   .offset = t->offset};
-    x->bound = (uint32_t)(x->n.factor * (x->n.extent ? l->g->extents[x->n.extent].bound : 1));
-    return true;
-}
-
 /* ---- products -------------------------------------------------------------------------------- */
 
 typedef struct product { /* one dispatch being made */
@@ -117,6 +80,18 @@ static void add_chunk(product *p, ir_id block, ir_id part) {
     }
 }
 
+/* Of each vector `width` elements from `at` on. */
+static void load_vectors(product *p, ir_id at, uint32_t width, ir_id x[VECTORS_MAX]) {
+    tile_kernel *k = &p->k;
+    for (uint32_t v = 0; v < (p->shuffles ? 1 : p->vectors); v++) {
+        ir_id from = ir_add(k->b, p->x_at[v], at);
+        x[v] = width == 1 ? ir_load(k->b, p->x, from, 1)
+                          : tile_load_vector(k, p->x, from, p->x_aligned);
+    }
+    for (uint32_t v = p->shuffles ? p->vectors : 0; v-- > 0;)
+        x[v] = ir_subgroup_broadcast(k->b, x[0], v);
+}
+
 /* A loop from 0, unless it has one turn; whether it is there. */
 static bool turns_begin(tile_kernel *k, uint32_t to, uint32_t step, ir_id *at) {
     ir_builder *b = k->b;
@@ -140,10 +115,7 @@ static void add_block(product *p, ir_id block) {
     for (uint32_t r = 0; r < p->rows; r++) tile_span_open(weight_of(p, r), first, &chunks[r]);
     const bool turns = turns_begin(k, span, k->wide, &turn);
     ir_id element = ir_add(b, first, turn), at = ir_add(b, start, element);
-    for (uint32_t v = 0; v < (p->shuffles ? 1 : p->vectors); v++)
-        x[v] = tile_load_vector(k, p->x, ir_add(b, p->x_at[v], at), p->x_aligned);
-    for (uint32_t v = p->shuffles ? p->vectors : 0; v-- > 0;)
-        x[v] = ir_subgroup_broadcast(b, x[0], v);
+    load_vectors(p, at, k->wide, x);
     for (uint32_t r = 0; r < p->rows; r++) {
         ir_id w =
             tile_elements_load(weight_of(p, r), &chunks[r], p->w.plain ? at : element, k->wide);
@@ -194,10 +166,11 @@ static void add_rest(product *p) {
     ir_id i = ir_loop(b, k->lanes == 1 ? from : ir_add(b, ir_local(b, 0), from), p->w.row,
                       ir_u32(b, k->lanes));
     for (uint32_t r = 0; r < p->rows; r++) {
-        ir_id value = tile_element_load(weight_of(p, r), p->row[r], i);
+        ir_id value = tile_element_load(weight_of(p, r), p->row[r], i), x[VECTORS_MAX];
+        load_vectors(p, i, 1, x);
         for (uint32_t v = 0; v < p->vectors; v++) {
-            ir_id at = sum_index(p, r, v), x = ir_load(b, p->x, ir_add(b, p->x_at[v], i), 1);
-            ir_store(b, p->sums, at, ir_fma(b, value, x, ir_load(b, p->sums, at, 1)));
+            ir_id at = sum_index(p, r, v);
+            ir_store(b, p->sums, at, ir_fma(b, value, x[v], ir_load(b, p->sums, at, 1)));
         }
     }
     ir_end(b);
@@ -270,7 +243,7 @@ static void product_begin(product *p, lowering *l, const graph_node *node, const
     p->wide = device_makes_vectors(l->caps) ? 1 : p->k.wide;
 }
 
-/* Of many vectors, where lanes are a thread's vectors and a load costs each of them many products. */
+/* Of many vectors, where lanes are a thread's vectors: a load costs each of them many products. */
 static void product_shuffle(product *p, uint32_t n_x) {
     const device_caps *caps = p->k.l->caps;
     const uint32_t lanes = caps->subgroups ? caps->subgroup_size : 0;
@@ -310,8 +283,7 @@ static void vectors_at(product *p, ir_id n, ir_id stride, ir_id offset) {
     for (uint32_t v = 0; v < p->vectors; v++) {
         p->vector[v] = tile_add(k, first, v);
         ir_id own = p->shuffles ? ir_add(b, first, ir_subgroup_lane(b)) : p->vector[v];
-        if (v == 0 || !p->shuffles)
-            p->x_at[v] = ir_fma(b, ir_min(b, own, last), stride, offset);
+        if (v == 0 || !p->shuffles) p->x_at[v] = ir_fma(b, ir_min(b, own, last), stride, offset);
     }
 }
 
@@ -332,7 +304,8 @@ static ir_id tiles_begin(product *p, ir_id tiles) {
         return ir_loop(b, from, ir_min(b, ir_add(b, from, each), tiles), one);
     }
     if (!p->shuffles) return ir_loop(b, tile_item(&p->k), tiles, tile_items(&p->k));
-    ir_id first = ir_loop(b, tile_mul(&p->k, ir_group(b, 0), p->k.n_item), tiles, tile_items(&p->k));
+    ir_id first =
+        ir_loop(b, tile_mul(&p->k, ir_group(b, 0), p->k.n_item), tiles, tile_items(&p->k));
     return ir_add(b, first, ir_local(b, 0));
 }
 
@@ -389,11 +362,11 @@ static void store_rows(product *p, ir_memory out, ir_id out_offset, ir_id out_st
 /* Rows [first, first + m) of the shard (or of other memory), which are rows [to, to + m) of the
  * result; end NULL: that is `out`. */
 static beryl_status linear_shard(lowering *l, const graph_node *node, graph_value result,
-                                 const tree *end, const tile_matrix *w, const vectors *x,
-                                 uint32_t shard, uint32_t first, uint32_t to, uint32_t m,
-                                 beryl_error *error) {
+                                 const tree *end, const tile_matrix *w, graph_value vectors,
+                                 const lower_matrix *x, bool rounded, uint32_t shard,
+                                 uint32_t first, uint32_t to, uint32_t m, beryl_error *error) {
     if (tile_tiled_wants(l, x->bound, w->k)) {
-        const tile_tiled_product tiled = {.x = x->value,
+        const tile_tiled_product tiled = {.x = vectors,
                                           .weight = w->value,
                                           .out = result,
                                           .end = end,
@@ -407,7 +380,7 @@ static beryl_status linear_shard(lowering *l, const graph_node *node, graph_valu
                                           .bound = x->bound,
                                           .x_stride = x->stride,
                                           .x_offset = x->offset,
-                                          .rounded = x->rounded};
+                                          .rounded = rounded};
         if (w->stored) lower_bytes(l, m * base_type_row_bytes(w->type, w->k));
         return tile_tiled(l, node, &tiled, error);
     }
@@ -422,7 +395,7 @@ static beryl_status linear_shard(lowering *l, const graph_node *node, graph_valu
     } else {
         tile_weight_plain(&p.w, k, "weights", w->value, w->k);
     }
-    p.x = tile_read(k, "x", x->value);
+    p.x = tile_read(k, "x", vectors);
     p.x_aligned = x->offset % k->wide == 0 && x->stride % k->wide == 0;
     ir_memory out = {0};
     product_end(&p, result, end, &out);
@@ -454,26 +427,28 @@ static beryl_status linear_shard(lowering *l, const graph_node *node, graph_valu
 static beryl_status lower_product(lowering *l, const graph_node *node, const graph_node *linear,
                                   const tree *end, beryl_error *error) {
     tile_matrix w;
-    vectors x;
-    bool taken;
+    lower_matrix x;
+    bool taken, rounded = false; /* by a shard before, which left its vectors in scratch memory */
     beryl_status status = tile_matvec_node(l, node, linear, end, &taken, error);
     if (taken) return status;
     if (BUILD_HAS_ADAPTERS && linear->n_in > 2)
         return lower_refuse(l, linear, "what is added to a product", error);
     if (!tile_matrix_of(l, linear->in[1], &w))
         return lower_refuse(l, linear, "a weight that is not whole rows of a known type", error);
-    if (!vectors_of(l, linear->in[0], &x))
+    if (!lower_vectors_of(l, linear->in[0], &x))
         return lower_refuse(l, linear, "vectors with gaps", error);
     if (!end && tile_contract_linear(l, node, x.n, x.stride, &status, error)) return status;
-    if (!w.stored) return linear_shard(l, node, linear->out[0], end, &w, &x, 0, 0, 0, w.m, error);
+    if (!w.stored)
+        return linear_shard(l, node, linear->out[0], end, &w, linear->in[0], &x, false, 0, 0, 0,
+                            w.m, error);
     for (uint32_t i = 0; status == BERYL_OK && i < w.stored->n_shard; i++) {
         const store_shard *s = &w.stored->shard[i];
         const uint32_t from = w.first > s->row ? w.first : s->row,
                        last = w.first + w.m < s->row + s->n_row ? w.first + w.m : s->row + s->n_row;
         if (from >= last) continue;
-        status = linear_shard(l, node, linear->out[0], end, &w, &x, i, from - s->row,
-                              from - w.first, last - from, error);
-        x.rounded = true;
+        status = linear_shard(l, node, linear->out[0], end, &w, linear->in[0], &x, rounded, i,
+                              from - s->row, from - w.first, last - from, error);
+        rounded = true;
     }
     return status;
 }
@@ -758,9 +733,9 @@ static beryl_status lower_experts_product(lowering *l, const graph_node *node,
     const uint32_t used = ids->dim[1].size < w->dim[0].size ? ids->dim[1].size : w->dim[0].size;
     lower_bytes(l, base_type_row_bytes(w->type, w->dim[2].size) * w->dim[1].size * used);
     tile_grouped by;
-    vectors v;
+    lower_matrix v;
     const bool grouped = tile_grouped_of(l, linear, &by),
-               tiled = grouped && !tile_serial(l) && vectors_of(l, linear->in[0], &v);
+               tiled = grouped && !tile_serial(l) && lower_vectors_of(l, linear->in[0], &v);
     beryl_status status = grouped ? tile_group_pairs(l, node, &by, error) : BERYL_OK;
     if (status == BERYL_OK && tiled) {
         const tile_tiled_product all = {.x = linear->in[0],
@@ -801,11 +776,12 @@ bool tile_product_fits(const graph *g, const graph_store *store, const tree *t) 
     const graph_node *linear = t->product[0];
     const bool experts = linear->op == OP_LINEAR_ID;
     tile_matrix w;
-    vectors x;
+    lower_matrix x;
     if (BUILD_HAS_GRAPHS && linear->op == OP_CONTRACT) return tile_contract_product_fits(&l, t);
     if (t->n_product != 1 || !tree_is_end(t) ||
-        (experts ? experts_obstacle(&l, linear) != NULL
-                 : !tile_matrix_of(&l, linear->in[1], &w) || !vectors_of(&l, linear->in[0], &x)))
+        (experts
+             ? experts_obstacle(&l, linear) != NULL
+             : !tile_matrix_of(&l, linear->in[1], &w) || !lower_vectors_of(&l, linear->in[0], &x)))
         return false;
     /* rounded vectors are two */
     if (tree_bindings(&l, t) + linear->n_in + l.caps->dot_i8 >

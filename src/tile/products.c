@@ -1,6 +1,23 @@
-/* products.c - see tile/products.h. */
+/* products.c - see tile/products.h; what a matrix of tile/product.h is. */
 #include "tile/products.h"
 #include "base/build.h"
+#include "tile/block.h"
+#include "tile/product.h"
+
+bool tile_matrix_of(const lowering *l, graph_value v, tile_matrix *w) {
+    const graph_tensor *t = graph_tensor_at(l->g, v);
+    if (t->rank != 2 || t->dim[1].extent || t->dim[0].extent || t->stride[1] != 1 ||
+        t->stride[0] != t->dim[1].size)
+        return false;
+    *w = (tile_matrix){.value = v,
+                       .type = t->type,
+                       .stored = lower_weight(l, v),
+                       .m = t->dim[0].size,
+                       .k = t->dim[1].size};
+    if (!w->stored) return !base_type_is_quantised(t->type) && tile_weight_known(t->type);
+    w->first = t->offset / w->k;
+    return t->offset % w->k == 0 && tile_weight_known(t->type);
+}
 
 /* Does an operation after the products read what those before them make? Workgroups that make the
  * vectors for themselves do not wait for the one that stores it. */

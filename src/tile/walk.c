@@ -93,3 +93,17 @@ bool lower_matrix_of(const graph_tensor *t, lower_matrix *out) {
     out->bound = bound > UINT32_MAX ? UINT32_MAX : (uint32_t)bound;
     return out->n.factor != 0 && !t->dim[last].extent && (t->stride[last] == 1 || out->k == 1);
 }
+
+bool lower_vectors_of(const lowering *l, graph_value v, lower_matrix *out) {
+    const graph_tensor *t = graph_tensor_at(l->g, v);
+    lower_walk w = lower_walk_of((const graph_tensor *const[]){t}, 1, 1);
+    const uint32_t last = t->rank - 1u;
+    if (t->rank == 0 || t->dim[last].extent || t->stride[last] != 1 || w.n > 1) return false;
+    *out = (lower_matrix){.n = w.n ? w.size[0] : (lower_count){1, 0},
+                          .k = t->dim[last].size,
+                          .stride = w.n ? w.stride[0][0] : 0,
+                          .offset = t->offset};
+    out->bound =
+        (uint32_t)(out->n.factor * (out->n.extent ? l->g->extents[out->n.extent].bound : 1));
+    return true;
+}

@@ -37,5 +37,7 @@ typedef struct lower_matrix {
 } lower_matrix;
 /* false: they do not lie evenly. */
 bool lower_matrix_of(const graph_tensor *t, lower_matrix *out);
+/* The same where axes of one element may lie anywhere, and rows may be one row again and again. */
+bool lower_vectors_of(const lowering *l, graph_value v, lower_matrix *out);
 
 #endif

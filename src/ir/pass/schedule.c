@@ -26,6 +26,7 @@ typedef struct shape {
     bool host;                     /* lanes are turns of a loop there */
     bool halves;                   /* products of f16 or bf16, and units for them */
     bool direct;                   /* that take factors from workgroup memory */
+    bool vectors;                  /* a workgroup's lanes are a thread's vectors */
     bool deep;                     /* 8 elements of a row are less than memory brings at once */
     uint32_t units;                /* workgroups that keep the device busy */
     const ir_kernel *kernel;
@@ -229,6 +230,25 @@ static void blocks(const shape *s, uint32_t k, ir_schedule *out) {
         (ir_schedule_dim){.stage = s->extents[k] >= 16 ? depth : 0, .ahead = true, .unroll = depth};
 }
 
+/* Lanes along the longer side, and no workgroup memory: where lanes are a thread's vectors, loads
+ * from it cost as much as others, and barriers more. */
+static void lane_blocks(const shape *s, uint32_t k, ir_schedule *out) {
+    enum { LANES = 8, BLOCK = 8, TURNS = 2 };
+    const uint32_t m = s->outer[s->n - 2], n = s->outer[s->n - 1];
+    const bool down = s->extents[m] >= s->extents[n];
+    const uint32_t along = down ? m : n, across = down ? n : m;
+    out->dims[along] = (ir_schedule_dim){
+        .group = down ? 2 : 1,
+        .lane = 1,
+        .lanes = LANES,
+        .block = (uint16_t)power_up_to((s->extents[along] + LANES - 1) / LANES, BLOCK)};
+    out->dims[across] =
+        (ir_schedule_dim){.group = down ? 1 : 2,
+                          .lanes = 1,
+                          .block = (uint16_t)power_up_to(s->extents[across], BLOCK)};
+    out->dims[k] = (ir_schedule_dim){.unroll = TURNS};
+}
+
 typedef enum step { STAYS, BY_ONE, BY_MORE } step;
 
 /* How the value goes on with the loop of dimension `dim`. */
@@ -278,6 +298,7 @@ static uint32_t vector_dim(const shape *s, uint32_t m, uint32_t n, uint32_t k) {
 static void product(const shape *s, uint32_t k, ir_schedule *out) {
     if (!s->host) {
         if (BUILD_HAS_C_TEXTS && s->halves && s->extents[k] >= 16) fragments(s, k, out);
+        else if (s->vectors) lane_blocks(s, k, out);
         else blocks(s, k, out);
         if (s->n > 2) out->dims[s->outer[s->n - 3]].group = 3;
         return;
@@ -345,6 +366,7 @@ void ir_schedule_default(const ir_kernel *k, const device_caps *caps,
     s.units = caps->compute_units ? caps->compute_units : UNITS_UNKNOWN;
     s.halves = BUILD_HAS_C_TEXTS && caps->fragments && caps->subgroup_size == 32 &&
                multiplies_halves(k, caps, &s.direct);
+    s.vectors = device_makes_vectors(caps);
     s.direct = s.direct && caps->multiplies_memory;
     s.deep = !device_is_processor(caps) && caps->workgroup_bytes >= DEEP_BYTES && is_narrow(k);
     if (s.lanes_max > IR_LANES_MAX) s.lanes_max = IR_LANES_MAX;
