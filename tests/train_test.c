@@ -218,9 +218,9 @@ static void check_gradients(run *r) {
 /* Data and pictures in memory: these by the names that rows have for their files, of which none
  * lies beside the data. */
 static void check_named(test *t) {
-    static const char *const names[] = {"e2b-mm.0.resized.png", "e2b-mm.1.resized.png"};
-    static const char *const files[] = {"lora/train-image/train.jsonl",
-                                        "lora/train-image/valid.jsonl", names[0], names[1]};
+    static const char *const files[] = {"e2b-mm.0.resized.png", "e2b-mm.1.resized.png",
+                                        "lora/train-image/train.jsonl",
+                                        "lora/train-image/valid.jsonl"};
     beryl_media_desc media[] = {{.size = sizeof *media, .kind = BERYL_PICTURE},
                                 {.size = sizeof *media, .kind = BERYL_PICTURE}};
     run r;
@@ -236,14 +236,14 @@ static void check_named(test *t) {
             BERYL_OK);
     beryl_train_options how = r.options;
     how.data = how.valid = NULL;
-    how.data_text = data[0], how.data_size = size[0];
-    how.valid_text = data[1], how.valid_size = size[1];
-    how.media_names = names;
+    how.data_text = data[2], how.data_size = size[2];
+    how.valid_text = data[3], how.valid_size = size[3];
+    how.media_names = files;
     how.media = media;
     how.n_media = 1;
-    for (int i = 0; i < 2; i++) media[i].file = data[2 + i], media[i].file_size = size[2 + i];
+    for (int i = 0; i < 2; i++) media[i].file = data[i], media[i].file_size = size[i];
     CHECK_INT(t, beryl_train_open(r.engine, &how, &r.train, &error), BERYL_NOT_FOUND);
-    CHECK(t, strstr(error.message, "line ") && strstr(error.message, names[1]));
+    CHECK(t, strstr(error.message, "line ") && strstr(error.message, files[1]));
     how.n_media = 2;
     if (beryl_train_open(r.engine, &how, &r.train, &error))
         test_fail(t, __FILE__, __LINE__, "%s", error.message);
