@@ -68,6 +68,11 @@ typedef struct beryl_train_options {
     /* of AdamW: "f32"; "q8", 8 bits each, where gradients are clipped; NULL: f32 */
     const char *moments;
     bool timed; /* dispatches of steps are, for beryl_train_trace: they take longer */
+    /* pictures and sound by the names that the data has for their files, in whose place they are
+     * taken; borrowed for the call. Whether a picture is resized already, the data says */
+    const char *const *media_names;
+    const beryl_media_desc *media;
+    size_t n_media;
 } beryl_train_options;
 
 typedef struct beryl_train_report {

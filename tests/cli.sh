@@ -594,6 +594,19 @@ name=cli/adapter-misused
 run adapter change "$lora" "$scratch/x" --to gguf
 code 2 && like "$err" 'convert IN OUT' && run adapter convert "$lora" "$scratch/x" && code 2 && like "$err" '--to says which form' && run adapter convert "$lora" && code 2 && ok
 
+name=cli/lora-of-commands
+small=("$data/e2b-f32.gguf" --device reference --precision exact)
+for scale in none 0 1; do
+    with=(--lora "$lora:$scale")
+    if [ $scale = none ]; then with=(); fi
+    run logits "${small[@]}" "${with[@]}" --ids 2,290 --out "$scratch/lora.$scale.npy"
+    code 0
+done
+printf 'abcdefgh' >"$scratch/few.txt"
+{ cmp -s "$scratch/lora.none.npy" "$scratch/lora.0.npy" || fail "a scale of 0 changes logits"; } &&
+    { ! cmp -s "$scratch/lora.none.npy" "$scratch/lora.1.npy" || fail "a scale of 1 changes nothing"; } &&
+    run bench "${small[@]}" --lora "$lora" -p 2 -n 1 -r 1 && code 0 && like "$out" 'tg1' && run perplexity "${small[@]}" --lora "$lora" "$scratch/few.txt" && code 0 && ok
+
 name=cli/merge
 run merge "$data/e2b-f32.gguf" --lora "$lora:0.5" --out "$scratch/merged.gguf"
 code 0 && same "$out" '' && run run "$scratch/merged.gguf" --ids 2,290,291 --greedy --ignore-eos --max-tokens 8 --print-ids --precision exact --device reference &&
@@ -688,6 +701,10 @@ if have script; then
     # The pauses let the program come to its prompt, as a person would.
     on_terminal run "$model" "${say[@]}" < <(types 2 'hello\r' 2 '/stats\r' 0.3 "/save $scratch/saved.json\r" 0.5 '/bye\r' 0.5)
     code 0 && like "$out" '/help' && like "$out" 'tok/s' && like "$out" 'saved 2 messages' && ok
+
+    name=cli/lora-in-a-chat
+    on_terminal run "$data/e2b-f32.gguf" --device reference < <(types 2 "/lora $lora:0.5\r" 0.7 '/lora nowhere\r' 0.3 '/lora\r' 0.3 '/lora off\r' 0.5 '/bye\r' 0.5)
+    code 0 && like "$out" '1 adapter on; .*nowhere.*1 adapter on; .*no adapter is on' && ok
 
     name=cli/saved-chat-can-be-rendered
     run render "$model" --chat "$scratch/saved.json"

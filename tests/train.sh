@@ -72,6 +72,40 @@ code 0 && like "$out" "6 steps, loss [0-9.]+, on other data [0-9.]+, [0-9]+ tok/
     [ -s whole/adapter_model.safetensors ] && [ -s whole/adapter_config.json ] && [ -s whole/best/adapter_model.safetensors ] && [ -s whole/checkpoint.safetensors ] &&
     same "$(wc -l <whole.log)" 6 && same "$(grep -c valid_loss whole.log)" 3 && same "$("$program" run "$model" --lora whole --ids 2,10 --greedy --max-tokens 2 --print-ids 2>&1 | wc -l)" 1 && ok
 
+# The first two steps of PEFT's run, by flags alone: losses, norms and rates are its own (tests/train_test.c has the bounds).
+name=train/flags-of-a-reference-run
+peft=$data/lora/train-e2b-f32
+python3 - "$peft/ref.gguf" "$("$program" show "$peft/ref.gguf" --json --tensors)" >wanted.txt <<'END'
+import json, struct, sys
+file, info = open(sys.argv[1], "rb").read(), json.loads(sys.argv[2])["file"]
+tensors, at = info["tensors"], {}
+place = len(file) - sum(-(-t["bytes"] // 32) * 32 for t in tensors)
+for t in tensors:
+    at[t["name"]] = struct.unpack_from(f"<{t['bytes'] // 4}{'i' if t['type'] == 'I32' else 'f'}", file, place)
+    place += -(-t["bytes"] // 32) * 32
+n = len(at["order"]) // 2
+json.dump([at["order"][:n], at["order"][n:]], open("order.json", "w"))
+for step in range(2): print(at["loss"][step], at["grad_norm"][step], at["lr"][step])
+END
+"$program" train "$model" "$peft/train.jsonl" --out peft --init "$peft/initial" --epochs 2 --batch 2 --accumulate 2 --lr 1e-3 --warmup 3 --schedule cosine --betas 0.9,0.999 \
+    --eps 1e-8 --weight-decay 0.01 --clip 1 --order order.json --context 64 --precision exact --log peft.log --gradients gradients >/dev/null 2>err.txt </dev/null &
+for _ in {1..1200}; do
+    if [ "$(cat peft.log 2>/dev/null | wc -l)" -ge 2 ]; then break; fi
+    sleep 0.1
+done
+kill -INT $!
+wait $!
+err=$(cat err.txt)
+python3 - <<'END' >far.txt 2>&1
+import json
+steps = [json.loads(line) for line in open("peft.log")]
+for want, got in zip(open("wanted.txt"), steps):
+    loss, norm, lr = map(float, want.split())
+    assert abs(got["loss"] - loss) <= 5 * 4e-5 and abs(got["grad_norm"] - norm) <= 5 * 1e-4 * norm and abs(got["lr"] - lr) <= 1e-9, (want, got)
+assert len(steps) >= 2, steps
+END
+same "$(cat far.txt)" '' && like "$(head -c 4000 gradients/adapter_model.safetensors | tr -d '\0')" 'lora_B' && ok
+
 # Killed again and again at any moment, also within what it writes: it ends as one that was let go on.
 name=train/killed-at-any-moment
 mkdir parts

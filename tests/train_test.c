@@ -215,6 +215,46 @@ static void check_gradients(run *r) {
     CHECK(r->t, n_checked >= a->n / 2);
 }
 
+/* Data and pictures in memory: these by the names that rows have for their files, of which none
+ * lies beside the data. */
+static void check_named(test *t) {
+    static const char *const files[] = {"e2b-mm.0.resized.png", "e2b-mm.1.resized.png",
+                                        "lora/train-image/train.jsonl",
+                                        "lora/train-image/valid.jsonl"};
+    beryl_media_desc media[] = {{.size = sizeof *media, .kind = BERYL_PICTURE},
+                                {.size = sizeof *media, .kind = BERYL_PICTURE}};
+    run r;
+    char *data[4] = {NULL};
+    size_t size[4];
+    beryl_error error = {0};
+    if (!run_open(&r, t, "train-image", MODEL_REFERENCE, NULL, NULL)) return;
+    beryl_train_close(r.train);
+    r.train = NULL;
+    for (int i = 0; i < 4; i++)
+        CHECK_INT(
+            t, base_file_read(&r.heap, test_data(t, files[i]), 1 << 20, &data[i], &size[i], NULL),
+            BERYL_OK);
+    beryl_train_options how = r.options;
+    how.data = how.valid = NULL;
+    how.data_text = data[2], how.data_size = size[2];
+    how.valid_text = data[3], how.valid_size = size[3];
+    how.media_names = files;
+    how.media = media;
+    how.n_media = 1;
+    for (int i = 0; i < 2; i++) media[i].file = data[i], media[i].file_size = size[i];
+    CHECK_INT(t, beryl_train_open(r.engine, &how, &r.train, &error), BERYL_NOT_FOUND);
+    CHECK(t, strstr(error.message, "line ") && strstr(error.message, files[1]));
+    how.n_media = 2;
+    if (beryl_train_open(r.engine, &how, &r.train, &error))
+        test_fail(t, __FILE__, __LINE__, "%s", error.message);
+    else CHECK_NEAR(t, valid_loss(&r), at(&r, "valid_loss", 0), LOSS_TOLERANCE);
+    media[1].size--;
+    beryl_train *none = NULL;
+    CHECK_INT(t, beryl_train_open(r.engine, &how, &none, &error), BERYL_MISUSE);
+    for (int i = 0; i < 4; i++) base_heap_give(&r.heap, data[i], size[i] + 1);
+    run_close(&r);
+}
+
 /* The root of the sum of squares of how far two adapters' matrices are apart. */
 static double apart(const format_lora *x, const format_lora *y) {
     double sum = 0;
@@ -925,6 +965,7 @@ void test_train(test *t) {
                 check_slope(t, "moe-26b", false, places[k]);
     if (test_case(t, "train/recomputed-same-bits")) check_same_bits(t);
     if (test_case(t, "train/recomputed-where-memory-is-too-small")) check_memory(t);
+    if (test_case(t, "train/pictures-by-name")) check_named(t);
     if (test_case(t, "train/cancelled")) check_cancel(t);
     if (test_case(t, "train/traced")) check_traced(t);
     for (size_t k = 0; k < sizeof places / sizeof *places; k++)

@@ -15,7 +15,8 @@ typedef struct training {
 
 EXPORT(train_open)
 uint32_t module_train_open(frame *f, const char *options, const char *data, uint32_t size,
-                           const char *valid, uint32_t valid_size, const beryl_adapter *from);
+                           const char *valid, uint32_t valid_size, const uint8_t *pixels,
+                           const beryl_adapter *from);
 EXPORT(train_close) void module_train_close(frame *f, training *t);
 EXPORT(train_report) uint32_t module_train_report(frame *f, const training *t);
 EXPORT(train_adapter) const beryl_adapter *module_train_adapter(const training *t);
@@ -33,10 +34,35 @@ static uint32_t count_at(const base_json *o, const char *key) {
     return (uint32_t)option_count(o, key, UINT32_MAX);
 }
 
+/* Of options: `pictures`, an array of {name, width, height}, whose red, green and blue lie at
+ * `pixels`, one after another. false: no memory. */
+static bool pictures_of(base_arena *arena, const base_json *list, const uint8_t *pixels,
+                        beryl_train_options *how) {
+    const size_t n = list && list->kind == JSON_ARRAY ? list->n_child : 0;
+    beryl_media_desc *media = base_arena_take(arena, n + 1, sizeof *media);
+    const char **names = base_arena_take(arena, n + 1, sizeof *names);
+    if (!media || !names) return false;
+    size_t i = 0;
+    for (const base_json *one = n ? list->child : NULL; one; one = one->next, i++) {
+        names[i] = option_text(arena, base_json_find(one, "name"));
+        media[i] = (beryl_media_desc){.size = sizeof *media,
+                                      .kind = BERYL_PICTURE,
+                                      .rgb = pixels,
+                                      .width = count_at(one, "width"),
+                                      .height = count_at(one, "height")};
+        pixels += (size_t)3 * media[i].width * media[i].height;
+    }
+    how->media_names = names;
+    how->media = media;
+    how->n_media = n;
+    return true;
+}
+
 /* PENDING: runs are under way, and are ended first: call again. valid_size 0: none; from NULL: a
  * new adapter. Options are as in TrainOptions, those of `order` as text. */
 uint32_t module_train_open(frame *f, const char *options, const char *data, uint32_t size,
-                           const char *valid, uint32_t valid_size, const beryl_adapter *from) {
+                           const char *valid, uint32_t valid_size, const uint8_t *pixels,
+                           const beryl_adapter *from) {
     base_arena arena;
     base_json *o;
     training *t = calloc(1, sizeof *t);
@@ -46,37 +72,38 @@ uint32_t module_train_open(frame *f, const char *options, const char *data, uint
         t ? base_json_parse(&arena, options, strlen(options), &o, &f->error) : BERYL_NO_MEMORY;
     if (status == BERYL_OK) {
         const char *order = option_text(&arena, base_json_find(o, "order"));
-        const beryl_train_options how = {
-            .size = sizeof how,
-            .rank = count_at(o, "rank"),
-            .alpha = number_at(o, "alpha"),
-            .targets = option_text(&arena, base_json_find(o, "targets")),
-            .layers = option_text(&arena, base_json_find(o, "layers")),
-            .dropout = number_at(o, "dropout"),
-            .epochs = count_at(o, "epochs"),
-            .batch = count_at(o, "batch"),
-            .accumulate = count_at(o, "accumulate"),
-            .context = count_at(o, "context"),
-            .rate = option_number(o, "rate"),
-            .warmup = count_at(o, "warmup"),
-            .schedule = option_text(&arena, base_json_find(o, "schedule")),
-            .cycles = count_at(o, "cycles"),
-            .beta1 = number_at(o, "beta1"),
-            .beta2 = number_at(o, "beta2"),
-            .eps = number_at(o, "eps"),
-            .weight_decay = number_at(o, "weightDecay"),
-            .clip = number_at(o, "clip"),
-            .moments = option_text(&arena, base_json_find(o, "moments")),
-            .seed = option_count(o, "seed", UINT64_C(1) << 53),
-            .data_text = data,
-            .data_size = size,
-            .valid_text = valid,
-            .valid_size = valid_size,
-            .order_text = order,
-            .order_size = order ? strlen(order) : 0,
-            .from = from,
-            .live = true};
-        status = beryl_train_open(f->engine, &how, &t->train, &f->error);
+        beryl_train_options how = {.size = sizeof how,
+                                   .rank = count_at(o, "rank"),
+                                   .alpha = number_at(o, "alpha"),
+                                   .targets = option_text(&arena, base_json_find(o, "targets")),
+                                   .layers = option_text(&arena, base_json_find(o, "layers")),
+                                   .dropout = number_at(o, "dropout"),
+                                   .epochs = count_at(o, "epochs"),
+                                   .batch = count_at(o, "batch"),
+                                   .accumulate = count_at(o, "accumulate"),
+                                   .context = count_at(o, "context"),
+                                   .rate = option_number(o, "rate"),
+                                   .warmup = count_at(o, "warmup"),
+                                   .schedule = option_text(&arena, base_json_find(o, "schedule")),
+                                   .cycles = count_at(o, "cycles"),
+                                   .beta1 = number_at(o, "beta1"),
+                                   .beta2 = number_at(o, "beta2"),
+                                   .eps = number_at(o, "eps"),
+                                   .weight_decay = number_at(o, "weightDecay"),
+                                   .clip = number_at(o, "clip"),
+                                   .moments = option_text(&arena, base_json_find(o, "moments")),
+                                   .seed = option_count(o, "seed", UINT64_C(1) << 53),
+                                   .data_text = data,
+                                   .data_size = size,
+                                   .valid_text = valid,
+                                   .valid_size = valid_size,
+                                   .order_text = order,
+                                   .order_size = order ? strlen(order) : 0,
+                                   .from = from,
+                                   .live = true};
+        status = pictures_of(&arena, base_json_find(o, "pictures"), pixels, &how)
+                     ? beryl_train_open(f->engine, &how, &t->train, &f->error)
+                     : BERYL_NO_MEMORY;
     }
     base_arena_fini(&arena);
     if (status == BERYL_OK) {

@@ -144,7 +144,7 @@ typedef struct optimiser {
     beryl_optimiser how;
     graph_value rate; /* F32 [1] */
     graph_adam adam;  /* its numbers */
-    /* moments in 8 bits: the chances that they are rounded by, the largest gradient; most 0: none */
+    /* of moments in 8 bits: the chances that round them, the largest gradient; 0: there are none */
     graph_draw draw;
     float most;
 } optimiser;

@@ -78,6 +78,10 @@ static beryl_status resolve(beryl_train *t, const beryl_train_options *given, be
     if (!(o->dropout >= 0 && o->dropout < 1))
         return base_fail(error, BERYL_MISUSE, "dropout is from 0 to below 1");
     if (isnan(o->clip)) return base_fail(error, BERYL_MISUSE, "clip is a number");
+    for (size_t i = 0; i < o->n_media; i++)
+        if (!o->media || !o->media_names || !o->media_names[i] ||
+            o->media[i].size != sizeof *o->media)
+            return base_fail(error, BERYL_MISUSE, "medium %zu has no name, or another size", i);
     const device *d = t->engine->device;
     if (o->timed && !(d && device_caps_of(d)->timestamps))
         return base_fail(error, BERYL_UNSUPPORTED, "the device has no timestamps");
@@ -101,7 +105,7 @@ static beryl_status read_data(beryl_train *t, const char *path, const char *text
                                   .name = name,
                                   .tokenizer = e->tokenizer,
                                   .style = e->style,
-                                  .media = BUILD_HAS_MEDIA_FILES ? &media : NULL,
+                                  .media = &media,
                                   .context = t->options.context};
     status = train_data_read(to, &desc, error);
     if (source.close) source.close(source.user);
@@ -291,7 +295,7 @@ static beryl_status open_all(beryl_train *t, const beryl_train_options *given, b
         status = read_data(t, o->data, o->data_text, o->data_size, &t->data, error);
     if (status == BERYL_OK && (o->valid || o->valid_size))
         status = read_data(t, o->valid, o->valid_text, o->valid_size, &t->valid, error);
-    if (status == BERYL_OK && BUILD_HAS_MEDIA_FILES) status = train_media_place(t, error);
+    if (status == BERYL_OK) status = train_media_place(t, error);
     if (status == BERYL_OK) status = plan_steps(t, error);
     if (status == BERYL_OK) status = train_adapter_make(t, error);
     if (status == BERYL_OK && t->options.resume) status = train_resume(t, t->options.resume, error);
@@ -546,9 +550,7 @@ static beryl_status step(beryl_task *task) {
         if (task_is_cancelled(task) && w->stage != WORK_PASS_DONE)
             return base_fail(&task->error, BERYL_CANCELLED, "cancelled");
         switch (w->stage) {
-        case WORK_ENCODE:
-            if (BUILD_HAS_MEDIA_FILES) status = train_media_encode(w->train, task, &w->encoding);
-            break;
+        case WORK_ENCODE: status = train_media_encode(w->train, task, &w->encoding); break;
         case WORK_COMPILE: status = compile(w, &task->error); break;
         case WORK_PASS: status = submit_pass(w, &task->error); break;
         case WORK_PASS_DONE: status = take_losses(w, &task->error); break;

@@ -14,7 +14,16 @@
 
 enum { FILE_MAX = 1 << 30 };
 
-/* As it is where `resized`, beside the data where its path is not absolute. */
+/* What was given under the name; NULL: nothing. */
+static const beryl_media_desc *given_as(const beryl_train *t, const char *name, bool sound) {
+    const beryl_train_options *o = &t->options;
+    for (size_t i = 0; i < o->n_media; i++)
+        if (!strcmp(o->media_names[i], name) && (o->media[i].kind == BERYL_SOUND) == sound)
+            return &o->media[i];
+    return NULL;
+}
+
+/* Of a file, as it is where `resized`, beside the data where its path is not absolute. */
 static beryl_status open_file(beryl_train *t, const char *data, bool sound, bool resized,
                               const char *file, beryl_error *error) {
     beryl_engine *e = t->engine;
@@ -28,15 +37,19 @@ static beryl_status open_file(beryl_train *t, const char *data, bool sound, bool
         if (t->media.data[i]->source == source) (m = t->media.data[i])->users++;
     beryl_status status = BERYL_OK;
     if (!m) {
+        const beryl_media_desc *given = given_as(t, file, sound);
         char *bytes = NULL;
-        beryl_media_desc desc = {.size = sizeof desc,
-                                 .kind = sound ? BERYL_SOUND : BERYL_PICTURE,
-                                 .resized = resized && !sound};
-        status = base_file_read(&e->heap, path, FILE_MAX, &bytes, &desc.file_size, error);
+        beryl_media_desc desc = {.kind = sound ? BERYL_SOUND : BERYL_PICTURE};
+        if (given) desc = *given;
+        else if (!BUILD_HAS_MEDIA_FILES)
+            return base_fail(error, BERYL_BAD_INPUT, "'%.200s' was not given", file);
+        else status = base_file_read(&e->heap, path, FILE_MAX, &bytes, &desc.file_size, error);
         if (status != BERYL_OK) return status;
-        desc.file = bytes;
+        desc.size = sizeof desc;
+        desc.resized = resized && !sound;
+        if (bytes) desc.file = bytes;
         status = beryl_media_open(e, &desc, &m, error);
-        base_heap_give(&e->heap, bytes, desc.file_size + 1);
+        if (bytes) base_heap_give(&e->heap, bytes, desc.file_size + 1);
         if (m) m->source = source;
     }
     if (status == BERYL_OK && !media_list_add(&e->heap, &t->media, m))
@@ -89,7 +102,7 @@ beryl_status train_media_encode(beryl_train *t, beryl_task *task, media_encoding
 
 void train_media_put(const beryl_train *t, const gemma4_text *text, graph_exec *exec,
                      const train_row *row, uint32_t base) {
-    if (!BUILD_HAS_MEDIA_FILES || !t->media.count) return;
+    if (!t->media.count) return;
     const size_t width = t->engine->model.config.n_embd;
     const gemma4_media way = engine_media_of(t->engine);
     int32_t *tokens = graph_exec_input(exec, text->tokens),

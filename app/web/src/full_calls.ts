@@ -1,6 +1,7 @@
 /*
  * full_calls.ts - what a model of the full module is asked for beside calls.ts, as data that can be posted.
  */
+import type { PlainPicture } from "./calls.js";
 import type { EngineEvent } from "./engine.js";
 import type { Call } from "./rpc.js";
 
@@ -11,6 +12,8 @@ export interface PlainAdapter { file: Blob; config: string }
 export interface PlainTraining {
     data: Blob;
     valid: Blob | null;
+    /** By the names that the data has for them. */
+    pictures: [string, PlainPicture][];
     /** The adapter that is gone on from; 0: a new one. */
     from: number;
     options: Record<string, unknown>;

@@ -4,6 +4,7 @@
  *
  * C does some of it only while nothing runs, and says PENDING before: it is then asked again.
  */
+import type { RgbPicture } from "./chat.js";
 import type { Engine, EngineSession } from "./engine.js";
 import { BerylError } from "./error.js";
 import type { AdapterForm, TrainingReport } from "./full_calls.js";
@@ -18,7 +19,7 @@ interface FullExports {
     adapter_open(frame: number, data: number, size: number, config: number): number;
     adapter_close(adapter: number): void;
     session_adapters(frame: number, session: number, adapters: number, scales: number, n: number): number;
-    train_open(frame: number, options: number, data: number, size: number, valid: number, validSize: number, from: number): number;
+    train_open(frame: number, options: number, data: number, size: number, valid: number, validSize: number, pixels: number, from: number): number;
     train_close(frame: number, training: number): void;
     train_report(frame: number, training: number): number;
     train_adapter(training: number): number;
@@ -77,10 +78,13 @@ export function sessionAdapters(engine: Engine, session: EngineSession, adapters
         engine.call((x, frame) => (x as unknown as FullExports).session_adapters(frame, session.session, at, factors, adapters.length))));
 }
 
-/** Reads the data and lays out what is trained. from 0: a new adapter. */
-export function openTraining(engine: Engine, options: object, data: Uint8Array, valid: Uint8Array, from: number): Promise<number> {
-    return whenQuiet(engine, (x, frame) => withText(engine, JSON.stringify(options), (o) => engine.withBytes(data, (at) => engine.withBytes(valid, (other) =>
-        x.train_open(frame, o, at, data.length, other, valid.length, from)))));
+/** Reads the data and lays out what is trained. `pictures`: by the names that the data has for them. from 0: a new adapter. */
+export function openTraining(engine: Engine, options: object, data: Uint8Array, valid: Uint8Array, pictures: readonly [string, RgbPicture][], from: number): Promise<number> {
+    const pixels = new Uint8Array(pictures.reduce((sum, [, { rgb }]) => sum + rgb.length, 0));
+    pictures.reduce((at, [, { rgb }]) => (pixels.set(rgb, at), at + rgb.length), 0);
+    const how = JSON.stringify({ ...options, pictures: pictures.map(([name, { width, height }]) => ({ name, width, height })) });
+    return whenQuiet(engine, (x, frame) => withText(engine, how, (o) => engine.withBytes(data, (at) => engine.withBytes(valid, (other) => engine.withBytes(pixels, (seen) =>
+        x.train_open(frame, o, at, data.length, other, valid.length, seen, from))))));
 }
 
 /** Ends it; an adapter of it that sessions have, they keep. */

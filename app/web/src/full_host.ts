@@ -5,10 +5,12 @@
  * that ends and leaves its file. What sessions have is looked at before each answer: so one that was held up by a step begins
  * with the adapter as that step left it.
  */
+import type { RgbPicture } from "./chat.js";
 import type { Engine, EngineSession } from "./engine.js";
 import { BerylError } from "./error.js";
 import type { FullCalls, PlainAdapter } from "./full_calls.js";
 import { closeAdapter, closeTraining, openAdapter, openTraining, runTraining, saveTraining, sessionAdapters, trainingAdapter, trainingReport } from "./full_engine.js";
+import { pixelsOf } from "./pixels.js";
 import type { Queue } from "./queue.js";
 import type { Handlers } from "./rpc.js";
 
@@ -111,10 +113,11 @@ export function fullHandlers(host: HostInside): Handlers<FullCalls> {
             }
             return null;
         }),
-        train: ({ data, valid, from, options }, { signal }) => host.queue.run(null, signal, async () => {
+        train: ({ data, valid, pictures, from, options }, { signal }) => host.queue.run(null, signal, async () => {
             const engine = await host.ready, initial = from ? await adapterIn(engine, from) : 0;
             const [learned, measured] = await Promise.all([bytesOf(data), valid ? bytesOf(valid) : new Uint8Array(0)]);
-            const number = await openTraining(engine, options, learned, measured, initial);
+            const seen = await Promise.all(pictures.map(async ([name, picture]) => [name, await pixelsOf(picture)] as [string, RgbPicture]));
+            const number = await openTraining(engine, options, learned, measured, seen, initial);
             const training = next++, adapter = next++;
             trainings.set(training, { engine, number, adapter, changed: true });
             openIn(engine).set(adapter, Promise.resolve(trainingAdapter(engine, number)));

@@ -2,7 +2,7 @@
  * full_model.ts - a model of the full module, as callers hold it: with adapters and trainings. In a file of its own, which
  * is fetched with that module. The classes that it extends are given, so that this file brings nothing of the others along.
  */
-import type { HostCalls } from "./calls.js";
+import type { HostCalls, PlainPicture } from "./calls.js";
 import type { Answer, ChatOptions, Message, TokenOptions } from "./chat.js";
 import type { EngineEvent, EngineInfo } from "./engine.js";
 import { BerylError } from "./error.js";
@@ -39,6 +39,8 @@ export interface TrainOptions {
     data: Blob | string;
     /** The same, to measure with. */
     valid?: Blob | string;
+    /** Pictures, by the names that examples have for them: {"tokens": …, "mask": …, "picture": NAME} (resized already), in chats {"type": "image", "path": NAME}. */
+    pictures?: Readonly<Record<string, PlainPicture>>;
     /** Goes on from an adapter, whose ranks and factors are kept; default: a new one. */
     from?: Adapter;
     /** Default 16. */
@@ -132,6 +134,7 @@ const RULES: Record<keyof TrainOptions, [allowed: string, ok: Check]> = {
     moments: ['"f32" or "q8"', (value) => value === "f32" || value === "q8"],
     schedule: ['"cosine", "constant", "linear" or "restarts"', (value) => ["cosine", "constant", "linear", "restarts"].includes(value as string)],
     order: ["a list of lists of numbers", (value) => Array.isArray(value) && value.every((one) => Array.isArray(one) && one.every(count))],
+    pictures: ["an object of names and pictures", (value) => typeof value === "object" && value !== null && Object.values(value).every((one) => typeof one === "object" && one !== null)],
     from: ["an adapter", (value) => value instanceof OpenAdapter],
     signal: ["an AbortSignal", (value) => value instanceof AbortSignal],
 };
@@ -272,12 +275,12 @@ function make(Base: typeof Model, BaseSession: typeof Session, given: Caller<Hos
                 if (!rule) throw new BerylError("MISUSE", `train has no \`${name}\``, `There are ${Object.keys(RULES).join(", ")}.`);
                 if (value !== undefined && !rule[1](value)) refuse(name, rule[0]);
             }
-            const { data, valid, from, signal, targets, order, ...rest } = options;
+            const { data, valid, pictures = {}, from, signal, targets, order, ...rest } = options;
             if (data === undefined) refuse("data", TEXT);
             const plain = { ...rest, ...(targets && { targets: targets.join() }), ...(order && { order: JSON.stringify(order) }) };
             const onEvent = (_: EngineEvent): void => undefined;
             const { training, adapter, report } = await caller.call("train", {
-                data: new Blob([data]), valid: valid === undefined ? null : new Blob([valid]), from: (from as OpenAdapter | undefined)?.number ?? 0, options: plain,
+                data: new Blob([data]), valid: valid === undefined ? null : new Blob([valid]), pictures: Object.entries(pictures), from: (from as OpenAdapter | undefined)?.number ?? 0, options: plain,
             }, { signal, onEvent });
             return new Training(training, this.#adapter(adapter, "training", 1), report, signal);
         }

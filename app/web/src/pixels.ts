@@ -31,7 +31,8 @@ export async function rawMedia(media: PlainMedia): Promise<RawMedia> {
     return { form: 2, bytes: new Uint8Array(await from.arrayBuffer()), a: from.size, b: 0 };
 }
 
-async function pixelsOf(from: PlainPicture): Promise<RgbPicture> {
+/** The picture in red, green and blue, over white. */
+export async function pixelsOf(from: PlainPicture): Promise<RgbPicture> {
     if ("rgb" in from) {
         if (from.rgb.length !== 3 * from.width * from.height)
             throw new BerylError("BAD_INPUT", `${from.rgb.length} bytes are no picture of ${from.width} x ${from.height} in red, green and blue`);

@@ -12,7 +12,7 @@ import type { FullModel } from "../src/full_model.js";
 import { load } from "../src/load.js";
 import { readRepository } from "./files.js";
 import type { Case, Place } from "./engine.cases.js";
-import { fileSource, openReference, referenceCases, type ReferenceCase } from "./reference.js";
+import { fileSource, openReference, pngPixels, referenceCases, type ReferenceCase } from "./reference.js";
 
 const LOGITS = 5e-3;
 /* Five times what float32 and float64 differ by in the reference runs (their README). */
@@ -129,6 +129,30 @@ async function checkTraining(place: Place, whole: boolean): Promise<void> {
     await model.close();
 }
 
+/* Pictures by the names that rows have for them; whole: the mean loss that PEFT begins with, and its first step. */
+async function checkPictures(place: Place, whole: boolean): Promise<void> {
+    const model = await open(place, "tests/data/e2b-mm.gguf", { context: 128 }), run = "train-image";
+    const { pairs, words } = openReference(`lora/${run}/ref.gguf`), n = (key: string): number => pairs.get(key) as number;
+    const first = (name: string): number => new Float32Array(words(name).bytes)[0]!, order = new Int32Array(words("order").bytes);
+    const names = ["e2b-mm.0.resized.png", "e2b-mm.1.resized.png"];
+    const pictures = Object.fromEntries(await Promise.all(names.map(async (name) => [name, await pngPixels(readRepository(`tests/data/${name}`))] as const)));
+    const data = blob(`${run}/train.jsonl`), from = await model.openAdapter(peft(`${run}/initial`));
+    await fails("MISUSE", /`pictures` must be/, model.train({ data, pictures: [1] as never }));
+    await fails("BAD_INPUT", /line \d+.*e2b-mm\.1\.resized\.png' was not given/, model.train({ data, pictures: { [names[0]!]: pictures[names[0]!]! } }));
+    const training = await model.train({
+        data, valid: blob(`${run}/valid.jsonl`), pictures, from, epochs: n("epochs"), batch: n("micro_batch"), accumulate: n("accumulate"), rate: n("learning_rate"),
+        warmup: n("warmup_steps"), order: Array.from({ length: n("epochs") }, (_, i) => [...order.subarray(i * order.length / n("epochs"), (i + 1) * order.length / n("epochs"))]),
+    });
+    assert.equal(training.report.rows, order.length / n("epochs"));
+    if (whole) {
+        assert.ok(Math.abs(await training.measure() - first("valid_loss")) <= LOSS);
+        const { loss, gradNorm } = await training.step();
+        assert.ok(Math.abs(loss - first("loss")) <= LOSS, `a loss of ${loss}, not ${first("loss")}`);
+        assert.ok(Math.abs(gradNorm - first("grad_norm")) <= NORM * first("grad_norm"), `a norm of ${gradNorm}, not ${first("grad_norm")}`);
+    }
+    await model.close();
+}
+
 export const FULL_CASES: Record<string, Case> = {
     /* Of each form, several at once, at scales; swapped in an engine that goes on. */
     "full/adapters-as-peft": async (place) => {
@@ -152,6 +176,8 @@ export const FULL_CASES: Record<string, Case> = {
         await engine.close();
     },
 
+    "full/training-with-pictures": (place) => checkPictures(place, false),
+    "full/training-on-pictures": (place) => checkPictures(place, true),
     "full/training-as-peft-first-steps": (place) => checkTraining(place, false),
     "full/training-as-peft": (place) => checkTraining(place, true),
 };

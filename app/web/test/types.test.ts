@@ -62,7 +62,7 @@ export async function run(gpu: WebGpu, file: File): Promise<void> {
     const full: FullModel = await Beryl.load(file, { full: true }), other: FullModel = await Beryl.load("a.gguf", { lora: [file, "b.safetensors"] });
     const adapter: Adapter = await full.openAdapter([file, file], { scale: 0.5 }), one: FullSession = full.session();
     await one.setAdapters([adapter, { adapter, scale: 2 }]);
-    const training: TrainingSession = await other.train({ data: file, rank: 8, targets: ["q", "v"] });
+    const training: TrainingSession = await other.train({ data: file, rank: 8, targets: ["q", "v"], pictures: { "a.png": file } });
     for await (const { loss, step, steps } of training) console.log(loss, step / steps, (await training.save("gguf"))[0]?.name);
     // @ts-expect-error: only of the full module
     await model.openAdapter(file);

@@ -284,6 +284,7 @@ export const OPS = {
     nll: "v v v",
     triplet: "v v v v f",
     dropout: "v v u v f",
+    optimiseQ8: "- V L v S:optimiser f v u R",
 } as const;
 
 /** Operations on a value. */
@@ -570,7 +571,7 @@ export interface GraphOps {
     dimQuotient(a: number | Dim, divisor: number): Dim;
     /** Written before a run; of any type without blocks, up to 10 dimensions. */
     input(name: string, type: Type, dims: readonly (number | Dim)[]): Value;
-    /** Kept from run to run, zero at first; F32, I32, and as caches F16 and Q8_0. As many dimensions as weights. */
+    /** Kept from run to run, zero at first; F32, I32, I16, and as caches F16 and Q8_0. As many dimensions as weights. */
     state(name: string, type: Type, dims: readonly number[]): Value;
     /** x [n], joined along an axis; other dimensions are the same. stack: of one shape, along a new axis. */
     concat(x: readonly Value[], axis: number): Value;
@@ -596,4 +597,6 @@ export interface GraphOps {
     gatedDelta(rule?: GatedDelta): [Value, Value];
     /** -> of x's shape, of COSINE without the last axis; delta: of HUBER. */
     loss(kind: "mse" | "l1" | "huber" | "bce" | "kl" | "cosine", x: Value, target: Value, delta: number): Value;
+    /** beryl_graph_optimise of ADAM and ADAMW whose moments of a parameter are one state, "w.moments" of I16: 2 bytes an element, not 8. The mean square is kept as a logarithm, the mean by its part of the root of that, both rounded by chance: key, another one in every run, and streams from `stream` on, one a parameter, as of random numbers. No gradient is beyond `most` in size (the norm of beryl_graph_clip); beta1^2 is below beta2. */
+    optimiseQ8(parameters: readonly Value[], gradients: readonly Value[], rate: Value, how: Optimiser, most: number, key: Value, stream: number): Value[];
 }

@@ -16,8 +16,8 @@ const NAMES = [
     "engine/default-model", "engine/two-sessions-saved-and-restored",
     "graph/rows-of-a-run-vary", "graph/every-kind-of-argument", "graph/gradients-and-steps", "graph/an-onnx-file-runs", "graph/buffers-of-the-gpu-stay-there",
     // the last one answers with e2b-f32; Deno has the logits of e2b-q4_0
-    "full/adapters-as-peft", "full/training-as-peft-first-steps",
-    ...process.env["BERYL_TEST_ALL"] ? ["engine/logits-and-answers-e2b-f32", "engine/logits-and-answers-e2b-q4_0", "full/training-as-peft"] : [],
+    "full/adapters-as-peft", "full/training-with-pictures", "full/training-as-peft-first-steps",
+    ...process.env["BERYL_TEST_ALL"] ? ["engine/logits-and-answers-e2b-f32", "engine/logits-and-answers-e2b-q4_0", "full/training-on-pictures", "full/training-as-peft"] : [],
 ];
 
 describe("engine in Chromium", { skip: executable ? false : "no Chromium is installed", timeout: 2 * LONG }, () => {
