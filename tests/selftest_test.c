@@ -2,6 +2,7 @@
  * found and done without, verdicts are kept; bandwidth. On the software device, also as a GPU,
  * with its kernels; what needs no more than finding on others too. */
 #define _POSIX_C_SOURCE 200809L
+#include "base/file.h"
 #include "engine/every_op.h"
 #include "engine/selftest.h"
 #include "interpreter.h"
@@ -16,8 +17,9 @@
 typedef struct watch {                              /* of one load */
     int n_checked, n_weights;                       /* progress events */
     void (*each)(struct watch *w, beryl_engine *e); /* after each step; may be NULL */
-    size_t n_broken;
-    bool any;
+    size_t n_broken, n_before;
+    bool any, breaks;
+    struct held *held;
 } watch;
 
 static beryl_status finish(beryl_task *task, beryl_engine *engine, watch *w, beryl_error *error) {
@@ -196,6 +198,46 @@ static void count_damaged(void *user, beryl_log_level level, const char *line) {
         ++*(int *)user;
 }
 
+/* A file whose weights do not come before half of the programs have been tried. */
+typedef struct held {
+    beryl_source file;
+    bool is_held;
+} held;
+
+static beryl_status held_read(void *user, uint64_t offset, void *to, size_t size) {
+    const held *h = user;
+    return h->is_held ? BERYL_PENDING : h->file.read(h->file.user, offset, to, size);
+}
+
+static void hold(watch *w, beryl_engine *e) {
+    uint64_t done = 0, total = 1;
+    if (w->breaks) break_programs(w, e);
+    if (e->check) engine_selftest_progress(e->check, &done, &total);
+    w->held->is_held = w->n_weights && !w->n_before && base_time() - e->load_started < 60;
+    if (e->check && 2 * done > total && e->store.upload_done == 0) w->n_before = done;
+}
+
+/* `broken`: a program that needs subgroups does nothing. */
+static void check_before_weights(test *t, bool broken) {
+    held h = {0};
+    watch w = {.each = hold, .held = &h, .breaks = broken};
+    base_heap heap;
+    base_heap_init(&heap, NULL);
+    if (base_source_open_file(&heap, DEFAULT_MODEL, &h.file, NULL) != BERYL_OK) abort();
+    const beryl_source source = {.size = h.file.size, .user = &h, .read = held_read};
+    const beryl_engine_options options = {.source = &source, .context = 256, .no_cache = true};
+    beryl_engine *engine = loaded(t, options, true, &w, NULL);
+    if (engine) {
+        CHECK(t, w.n_before > 20);
+        CHECK_INT(t, device_caps_of(engine->device)->subgroups, !broken);
+        for (size_t i = 0; i < engine->store.programs.count && !broken; i++)
+            CHECK(t, engine->store.programs.data[i].proven);
+        CHECK_INT(t, restarted(engine, true), true); /* with the true weights */
+    }
+    beryl_engine_close(engine);
+    h.file.close(h.file.user);
+}
+
 static int in_scratch(test *t, const char *format) {
     char command[1000];
     snprintf(command, sizeof command, format, test_scratch(t), test_scratch(t), test_scratch(t));
@@ -271,6 +313,10 @@ static void check_cases(test *t) {
         }
         beryl_engine_close(engine);
     }
+    if (test_case(t, "selftest/kernels-are-checked-before-weights-come"))
+        check_before_weights(t, false);
+    if (test_case(t, "selftest/goes-on-without-what-is-wrong-before-weights-come"))
+        check_before_weights(t, true);
     if (test_case(t, "selftest/refuses-a-device-whose-portable-kernels-are-wrong")) {
         watch w = {.each = break_programs, .any = true};
         beryl_error error = {0};

@@ -4,28 +4,12 @@
 #include "base/file.h"
 #include "base/thread.h"
 #include "engine/op_cases.h"
+#include "engine/trial.h"
 
 #include <string.h>
 
-enum { BLOCK_MAX = 256 };
 /* of a block of weights: sums of them neither overflow nor vanish */
 static const float LARGEST = 4, LEAST = 0x1p-6f;
-
-/* Random bytes, drawn again until what they say is a number of usual size. */
-static void fill_block(base_type type, unsigned char *to, base_random *random) {
-    const uint32_t n = base_type_block(type), bytes = base_type_block_bytes(type);
-    float values[BLOCK_MAX], most = 0;
-    do {
-        for (uint32_t i = 0; i < bytes; i++)
-            to[i] = (unsigned char)(base_random_next(random) >> 24);
-        base_dequantise(type, to, values, n);
-        most = 0;
-        for (uint32_t i = 0; i < n; i++) {
-            const float size = values[i] < 0 ? -values[i] : values[i];
-            if (!(size <= most)) most = size; /* NaN stays */
-        }
-    } while (!(most >= LEAST && most <= LARGEST));
-}
 
 static void fill_weights(every_op *e) {
     base_random random = {.state = 11};
@@ -33,7 +17,7 @@ static void fill_weights(every_op *e) {
         const store_tensor *w = &e->store.tensors.data[i];
         for (uint64_t at = 0; !w->is_state && at < w->file_bytes;
              at += base_type_block_bytes(w->type))
-            fill_block(w->type, e->blob + w->file_offset + at, &random);
+            trial_fill_block(&random, w->type, e->blob + w->file_offset + at, LEAST, LARGEST);
     }
 }
 

@@ -592,6 +592,35 @@ static beryl_status check_kernels(beryl_task *task, load_stage *stage) {
     return status;
 }
 
+/* While the upload waits, kernels are checked with other weights where writes and runs keep their
+ * order. EVENT: one was, and the upload may go on. */
+static beryl_status check_beside(beryl_task *task, load_stage *stage) {
+    beryl_engine *e = task->engine;
+    device_ticket ticket;
+    bool again = false;
+    uint64_t done, total;
+    beryl_status status = device_poll(e->device, &ticket, &task->error);
+    if (status != BERYL_OK) return status;
+    if (!strstr(device_caps_of(e->device)->backend, "web") || plans_ready(e, NULL) != BERYL_OK)
+        return BERYL_PENDING;
+    status = engine_check_step(e, &again, &done, &total, &task->error);
+    if (status != BERYL_OK) return status;
+    if (again) *stage = LOAD_PLANS - 1;
+    return again ? BERYL_OK : BERYL_PENDING;
+}
+
+static beryl_status upload(beryl_task *task, load_stage *stage) {
+    beryl_engine *e = task->engine;
+    beryl_status status;
+    while ((status = store_upload_step(&e->store, &task->error)) == BERYL_PENDING && e->device) {
+        status = check_beside(task, stage);
+        if (status != BERYL_EVENT) return status;
+    }
+    return status == BERYL_EVENT
+               ? task_progress(task, "loading weights", e->store.upload_done, e->store.upload_total)
+               : status;
+}
+
 static beryl_status compile_kernels(beryl_engine *e, load_stage *stage, beryl_error *error) {
     beryl_error why = {0};
     beryl_status status = plans_ready(e, &why);
@@ -608,7 +637,6 @@ static beryl_status load_stage_run(beryl_task *task, load_stage *stage) {
     beryl_engine *e = task->engine;
     beryl_error *error = &task->error;
     beryl_status status = BERYL_OK;
-    device_ticket done;
     bool again;
     switch (*stage) {
     case LOAD_FIND: return find_file(e, error);
@@ -629,15 +657,7 @@ static beryl_status load_stage_run(beryl_task *task, load_stage *stage) {
                    ? task_progress(task, "loading weights", 0, e->store.upload_total)
                    : status;
     case LOAD_PLANS: return start_plans(e, stage, error);
-    case LOAD_UPLOAD:
-        status = store_upload_step(&e->store, error);
-        if (status == BERYL_PENDING && e->device) {
-            status = device_poll(e->device, &done, error);
-            return status == BERYL_OK ? BERYL_PENDING : status;
-        }
-        return status == BERYL_EVENT ? task_progress(task, "loading weights", e->store.upload_done,
-                                                     e->store.upload_total)
-                                     : status;
+    case LOAD_UPLOAD: return upload(task, stage);
     case LOAD_HASH: return format_gguf_hash(e->gguf, &e->model_hash, error);
     case LOAD_READY:
         status = compile_kernels(e, stage, error);

@@ -155,17 +155,19 @@ void engine_selftest_progress(const engine_selftest *s, uint64_t *done, uint64_t
     for (size_t i = 0; i < s->n_program; i++) *done += s->tried[i];
 }
 
-/* The next case; of the start-up check the one with the least work among those needed. false:
- * there are no more. */
-static bool next_case(engine_selftest *s) {
+/* The next case; of the start-up check the one with the least work among those needed. NOT_FOUND:
+ * there are no more; PENDING: not before weights have come. */
+static beryl_status next_case(engine_selftest *s) {
     size_t best = SIZE_MAX;
+    bool later = false;
     for (size_t i = 0; i < s->cases.count && (s->brief || best == SIZE_MAX); i++) {
         const struct selftest_case *c = &s->cases.data[i];
         if (c->tried || (s->brief && !is_needed(s, &c->desc))) continue;
-        if (best == SIZE_MAX || c->work < s->cases.data[best].work) best = i;
+        if (!trial_is_ready(&c->desc)) later = true;
+        else if (best == SIZE_MAX || c->work < s->cases.data[best].work) best = i;
     }
     s->at = best;
-    return best != SIZE_MAX;
+    return best != SIZE_MAX ? BERYL_OK : later ? BERYL_PENDING : BERYL_NOT_FOUND;
 }
 
 static void mark_tried(engine_selftest *s, struct selftest_case *c, bool ok) {
@@ -184,10 +186,10 @@ static void mark_tried(engine_selftest *s, struct selftest_case *c, bool ok) {
 beryl_status engine_selftest_step(engine_selftest *s, trial_result *result, const base_text **name,
                                   beryl_error *error) {
     *name = &s->name;
-    if (!s->running && !next_case(s)) return BERYL_OK;
-    struct selftest_case *c = &s->cases.data[s->at];
     beryl_error why = {0};
-    beryl_status status = BERYL_OK;
+    beryl_status status = s->running ? BERYL_OK : next_case(s);
+    if (status != BERYL_OK) return status == BERYL_NOT_FOUND ? BERYL_OK : status;
+    struct selftest_case *c = &s->cases.data[s->at];
     if (!s->running) status = trial_open(s->e, &c->desc, &s->limits, &s->running, &why);
     if (status == BERYL_OK) status = trial_step(s->running, result, &why);
     if (status == BERYL_PENDING) return status;

@@ -4,9 +4,9 @@
  * one node is left. What that node reads becomes an input, what it makes an output, so a fused
  * node and whatever its detail says stay as they are, and the reference side runs the inner
  * nodes instead. The device side reads the engine's own weights in their own shapes, so its
- * dispatches are the plan's, programs and all, and nothing is compiled or uploaded for it; the
- * reference side computes only the first rows of each product, from as much of the file. States
- * are the trial's own. */
+ * dispatches are the plan's, programs and all, and nothing is compiled for it; the reference side
+ * computes only the first rows of each product, from as much of the file. Weights that the upload
+ * has not come to have numbers of the trial's until it does. States are the trial's own. */
 #include "engine/trial_inside.h"
 #include "base/build.h"
 #include "base/error.h"
@@ -135,6 +135,20 @@ bool trial_program(const trial_desc *d, uint32_t i, device_program *out) {
             if (i-- == 0) return true;
     }
     return false;
+}
+
+bool trial_is_ready(const trial_desc *d) {
+    const graph_node *list[LIST_MAX];
+    const uint32_t n = store_is_uploading(d->store) ? list_of(d, list) : 0;
+    bool ready = true;
+    for (uint32_t i = 0; ready && i < n; i++)
+        for (uint32_t k = 0; ready && k < list[i]->n_in; k++) {
+            const graph_tensor *x = graph_tensor_at(d->g, graph_base_of(d->g, list[i]->in[k]));
+            if (!list[i]->in[k] || x->role != ROLE_STORED) continue;
+            const store_tensor *s = &d->store->tensors.data[x->stored];
+            ready = s->is_state || (s->rank < 3 && store_is_ahead(d->store, x->stored));
+        }
+    return ready;
 }
 
 static bool is_weight_rows(const graph *g, const graph_node *node, uint32_t k) {
@@ -631,9 +645,8 @@ static beryl_status borrow(trial *t, graph_store *s, beryl_error *error) {
 /* Both sides number their tensors alike: states, then weights, in the order of `used`. */
 static beryl_status make_store(trial *t, bool reference, beryl_error *error) {
     graph_store *s = &t->sides[reference].store;
-    beryl_status status =
-        store_init(s, t->heap, reference ? NULL : t->e->device, &t->source, 1, error);
-    uint64_t offset = 0;
+    beryl_status status = store_init(s, t->heap, reference ? NULL : t->e->device,
+                                     t->desc.store->sources, t->desc.store->n_source, error);
     if (!reference) {
         s->tuned = t->desc.store->tuned, s->n_tuned = t->desc.store->n_tuned;
         s->schedules = t->desc.store->schedules;
@@ -650,9 +663,8 @@ static beryl_status make_store(trial *t, bool reference, beryl_error *error) {
     for (uint32_t i = 0; reference && status == BERYL_OK && i < t->n_used; i++) {
         trial_used *u = &t->used[i];
         if (u->is_state) continue;
-        u->at = store_add_weight(s, "trial", u->type, u->rank, u->dim, 0, 0, offset, false);
+        u->at = store_add_weight(s, "trial", u->type, u->rank, u->dim, 0, 0, 0, false);
         if (u->at == UINT32_MAX) status = no_memory(error);
-        else offset += (s->tensors.data[u->at].file_bytes + 63) / 64 * 64;
     }
     if (status == BERYL_OK) status = store_layout(s, 0, error);
     if (status == BERYL_OK) status = store_make(s, error);
@@ -701,22 +713,6 @@ static void drop_side(trial *t, trial_side *s) {
     *s = (trial_side){0};
 }
 
-/* Room for what the reference side reads of the file. */
-static beryl_status make_blob(trial *t, beryl_error *error) {
-    uint64_t size = 64;
-    for (uint32_t i = 0; i < t->n_used; i++)
-        if (!t->used[i].is_state)
-            size += (trial_blob_rows(&t->used[i]) *
-                         base_type_row_bytes(t->used[i].type, trial_row_size(&t->used[i])) +
-                     63) /
-                    64 * 64;
-    t->blob = size < SIZE_MAX / 2 ? base_heap_take(t->heap, (size_t)size) : NULL;
-    if (!t->blob) return no_memory(error);
-    t->blob_size = (size_t)size;
-    t->source = base_source_of_memory(t->blob, t->blob_size);
-    return BERYL_OK;
-}
-
 beryl_status trial_open(beryl_engine *e, const trial_desc *desc, const trial_limits *limits,
                         trial **out, beryl_error *error) {
     *out = NULL;
@@ -731,9 +727,8 @@ beryl_status trial_open(beryl_engine *e, const trial_desc *desc, const trial_lim
         choose_sizes(t);
         cut_weights(t);
         cut_caches(t);
-        status = make_blob(t, error);
+        status = make_side(t, false, error);
     }
-    if (status == BERYL_OK) status = make_side(t, false, error);
     if (status == BERYL_OK) status = check_programs(t, error);
     if (status == BERYL_OK) status = make_side(t, true, error);
     if (status == BERYL_OK) status = make_fill(t, error);
@@ -751,6 +746,5 @@ void trial_close(trial *t) {
     graph_close(t->fill);
     drop_side(t, &t->sides[0]);
     drop_side(t, &t->sides[1]);
-    base_heap_give(t->heap, t->blob, t->blob_size);
     base_heap_give(t->heap, t, sizeof *t);
 }

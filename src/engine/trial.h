@@ -34,13 +34,16 @@ typedef struct trial trial;
 bool trial_wanted(const trial_desc *desc);
 /* The i-th program that it runs; false: there are fewer. */
 bool trial_program(const trial_desc *desc, uint32_t i, device_program *out);
+/* Can it run now? While weights are uploaded: do its own all come later, and are none of them
+ * experts? */
+bool trial_is_ready(const trial_desc *desc);
 /* Products that the reference takes for one token. */
 double trial_work(const trial_desc *desc, const trial_limits *limits);
 /* The same for two operations that differ in nothing a kernel could depend on. */
 uint64_t trial_key(const trial_desc *desc);
 /* "linear Q4_K k=1536 rows=1" */
 void trial_name(const trial_desc *desc, base_text *out);
-/* Builds both sides. The engine must have a device, all weights on it, and outlive the trial. */
+/* Builds both sides. The engine must have a device and outlive the trial. */
 beryl_status trial_open(beryl_engine *engine, const trial_desc *desc, const trial_limits *limits,
                         trial **out, beryl_error *error);
 /* OK: *result is filled. PENDING: step again */
@@ -50,6 +53,10 @@ void trial_close(trial *t); /* NULL is fine */
 /* ---- generated numbers (trial_numbers.c) ----------------------------------------------------- */
 
 void trial_fill_floats(base_random *random, float *to, uint64_t n, float amplitude);
+/* A block of a quantised type whose largest number is between the two: random bytes, drawn again
+ * until they are that. */
+void trial_fill_block(base_random *random, base_type type, unsigned char *to, float least,
+                      float most);
 /* Allowed relative error of an operation; `cache`: type of the cache that it writes or reads,
  * else F32. */
 double trial_tolerance(base_op op, bool exact, base_type cache);

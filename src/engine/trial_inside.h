@@ -49,8 +49,8 @@ typedef struct trial_side {
 } trial_side;
 
 typedef enum trial_stage {
-    TRIAL_READ,
     TRIAL_COMPILE,
+    TRIAL_READ,
     TRIAL_FILL,
     TRIAL_REFERENCE,
     TRIAL_SUBMIT,
@@ -81,10 +81,7 @@ struct trial {
     graph *fill; /* writes rows into the reference side's caches; NULL: none */
     graph_exec *fill_exec;
     graph_value fill_x[2], fill_slot, fill_pos;
-    unsigned char *blob; /* [blob_size] rows of weights as in the file */
-    size_t blob_size, blob_at;
     uint32_t read_used, read_expert; /* the next to be read */
-    beryl_source source;             /* the blob */
     /* borrowed programs; the device side's own buffers, before the borrowed ones */
     size_t n_program, n_own;
     base_random random;
@@ -97,8 +94,5 @@ struct trial {
 
 /* The stored tensor behind a value, NULL: not of this trial. */
 trial_used *trial_used_find(trial *t, graph_value v);
-/* Rows of a weight that the reference side has, and elements of each. */
-uint64_t trial_blob_rows(const trial_used *u);
-uint64_t trial_row_size(const trial_used *u);
 
 #endif

@@ -9,6 +9,24 @@ void trial_fill_floats(base_random *random, float *to, uint64_t n, float amplitu
     for (uint64_t i = 0; i < n; i++) to[i] = unit(random) * amplitude;
 }
 
+enum { BLOCK_MAX = 256 };
+
+void trial_fill_block(base_random *random, base_type type, unsigned char *to, float least,
+                      float most) {
+    const uint32_t n = base_type_block(type), bytes = base_type_block_bytes(type);
+    float values[BLOCK_MAX], largest;
+    do {
+        for (uint32_t i = 0; i < bytes; i++)
+            to[i] = (unsigned char)(base_random_next(random) >> 24);
+        base_dequantise(type, to, values, n);
+        largest = 0;
+        for (uint32_t i = 0; i < n; i++) {
+            const float size = values[i] < 0 ? -values[i] : values[i];
+            if (!(size <= largest)) largest = size; /* NaN stays */
+        }
+    } while (!(largest >= least && largest <= most));
+}
+
 /* Exact: what rounding of f32 sums over some thousand terms amounts to, with room for another
  * order of the sum. Fast: activations are int8 in blocks of 32, which costs 0.4 % of uniform
  * numbers and up to 1.4 % where two such products are multiplied; few results scatter more. A

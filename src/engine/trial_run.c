@@ -7,16 +7,17 @@
 #include <math.h>
 #include <string.h>
 
-enum { LEFT, RIGHT };                  /* sides: device, reference */
+enum { LEFT, RIGHT }; /* sides: device, reference */
+enum { MADE_ROWS = 7 };
 static const double WORST_FACTOR = 16; /* one element may be this much further off than the mean */
 
-/* ---- the file -------------------------------------------------------------------------------- */
+/* ---- weights --------------------------------------------------------------------------------- */
 
-uint64_t trial_row_size(const trial_used *u) {
+static uint32_t row_size(const trial_used *u) {
     return u->rank ? u->dim[u->rank - 1] : 1;
 }
 
-uint64_t trial_blob_rows(const trial_used *u) {
+static uint64_t row_count(const trial_used *u) {
     uint64_t rows = 1;
     for (uint32_t k = 0; k + 1 < u->rank; k++) rows *= u->dim[k];
     return rows;
@@ -30,21 +31,75 @@ static beryl_status read_step(trial *t, beryl_error *error) {
         const store_tensor *w = &t->desc.store->tensors.data[u->from];
         const beryl_source *source = &t->desc.store->sources[w->file];
         const uint64_t n_expert = u->rank == 3 ? u->dim[0] : 1,
-                       row = base_type_row_bytes(u->type, trial_row_size(u));
-        const uint64_t bytes = trial_blob_rows(u) / n_expert * row,
+                       row = base_type_row_bytes(u->type, row_size(u));
+        const uint64_t bytes = row_count(u) / n_expert * row,
                        step = u->rank == 3 ? w->dim[1] * row : 0;
+        unsigned char *rows = store_host_room(&t->sides[RIGHT].store, u->at);
+        if (!rows) return base_fail(error, BERYL_NO_MEMORY, "out of host memory");
         for (; t->read_expert < n_expert; t->read_expert++) {
             const uint64_t at = w->file_offset + t->read_expert * step;
-            unsigned char *to = t->blob + t->blob_at + t->read_expert * bytes;
-            beryl_status status = source->read(source->user, at, to, (size_t)bytes);
+            beryl_status status =
+                source->read(source->user, at, rows + t->read_expert * bytes, (size_t)bytes);
             if (status == BERYL_PENDING) return status;
             if (status != BERYL_OK)
                 return base_source_fail(source, "the model file", status, at, error);
         }
         t->read_expert = 0;
-        t->blob_at += (size_t)((n_expert * bytes + 63) / 64 * 64);
     }
     return BERYL_OK;
+}
+
+/* Whole numbers, or what has not F32's size. */
+static void make_typed(trial *t, base_type type, float amplitude, uint64_t n, char *to) {
+    const uint32_t size = base_type_block_bytes(type);
+    for (uint64_t i = 0; i < n; i++) {
+        float f;
+        trial_fill_floats(&t->random, &f, 1, amplitude);
+        const double wide = (double)f;
+        const uint16_t half = type == TYPE_BF16 ? base_f32_to_bf16(f) : base_f32_to_f16(f);
+        uint64_t whole = base_random_next(&t->random) % (type == TYPE_BOOL ? 2 : 100);
+        if (type == TYPE_F64) memcpy(&whole, &wide, sizeof wide);
+        if (type == TYPE_F16 || type == TYPE_BF16) whole = half;
+        memcpy(to + i * size, &whole, size);
+    }
+}
+
+/* Numbers of a weight's usual size: vectors scale what they stand beside. */
+static void make_rows(trial *t, const trial_used *u, unsigned char *to, uint64_t n) {
+    const uint64_t block = base_type_block(u->type), bytes = base_type_block_bytes(u->type);
+    if (u->type == TYPE_F32) {
+        trial_fill_floats(&t->random, (float *)(void *)to, n, u->rank < 2 ? 0.5f : 1);
+        for (uint64_t i = 0; u->rank < 2 && i < n; i++) ((float *)(void *)to)[i] += 1;
+    } else if (block == 1) {
+        make_typed(t, u->type, 1, n, (char *)to);
+    } else {
+        for (uint64_t i = 0; i < n / block; i++)
+            trial_fill_block(&t->random, u->type, to + i * bytes, 1, 4);
+    }
+}
+
+/* The same rows again and again, on both sides. Their number divides no tile's. */
+static beryl_status make_weights(trial *t, beryl_error *error) {
+    beryl_status status = BERYL_OK;
+    for (uint32_t i = 0; status == BERYL_OK && i < t->n_used; i++) {
+        const trial_used *u = &t->used[i];
+        if (u->is_state) continue;
+        unsigned char *rows = store_host_room(&t->sides[RIGHT].store, u->at);
+        if (!rows) return base_fail(error, BERYL_NO_MEMORY, "out of host memory");
+        const uint64_t n = row_count(u), row = base_type_row_bytes(u->type, row_size(u)),
+                       made = n < MADE_ROWS ? n : MADE_ROWS;
+        make_rows(t, u, rows, made * row_size(u));
+        for (uint64_t k = made; k < n; k++)
+            memcpy(rows + k * row, rows + (k - made) * row, (size_t)row);
+        status = store_write_rows(&t->sides[LEFT].store, u->at, rows, n, error);
+    }
+    return status;
+}
+
+/* From here to the submit nobody else has a turn: no weight is uploaded in between. */
+static beryl_status weights_step(trial *t, beryl_error *error) {
+    if (!store_is_uploading(t->desc.store)) return read_step(t, error);
+    return trial_is_ready(&t->desc) ? make_weights(t, error) : BERYL_PENDING;
 }
 
 /* ---- numbers --------------------------------------------------------------------------------- */
@@ -68,21 +123,6 @@ static void make_settings(trial *t, uint32_t *to, uint64_t rows) {
         s.seed[1] = (uint32_t)base_random_next(&t->random);
         s.counter = (uint32_t)i + 7;
         memcpy(to + i * 8, &s, sizeof s);
-    }
-}
-
-/* Whole numbers, or what has not F32's size. */
-static void make_typed(trial *t, base_type type, float amplitude, uint64_t n, char *to) {
-    const uint32_t size = base_type_block_bytes(type);
-    for (uint64_t i = 0; i < n; i++) {
-        float f;
-        trial_fill_floats(&t->random, &f, 1, amplitude);
-        const double wide = (double)f;
-        const uint16_t half = type == TYPE_BF16 ? base_f32_to_bf16(f) : base_f32_to_f16(f);
-        uint64_t whole = base_random_next(&t->random) % (type == TYPE_BOOL ? 2 : 100);
-        if (type == TYPE_F64) memcpy(&whole, &wide, sizeof wide);
-        if (type == TYPE_F16 || type == TYPE_BF16) whole = half;
-        memcpy(to + i * size, &whole, size);
     }
 }
 
@@ -421,7 +461,7 @@ static beryl_status stage_run(trial *t, beryl_error *error) {
     device_ticket done;
     switch (t->stage) {
     case TRIAL_READ:
-        status = read_step(t, error);
+        status = weights_step(t, error);
         return status == BERYL_OK ? set_states(t, error) : status;
     case TRIAL_COMPILE: return graph_exec_ready(l->exec, error);
     case TRIAL_FILL:

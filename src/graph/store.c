@@ -573,16 +573,27 @@ static beryl_status upload_portions(graph_store *s, portions *all, bool in_place
 
 /* ---- weights on the host --------------------------------------------------------------------- */
 
+static void *host_room(graph_store *s, uint32_t index) {
+    store_tensor *t = &s->tensors.data[index];
+    const uint64_t room = store_state_bytes(s, index);
+    if (!t->host && room <= SIZE_MAX) t->host = base_heap_resize(s->heap, NULL, 0, (size_t)room);
+    return t->host;
+}
+
+void *store_host_room(graph_store *s, uint32_t index) {
+    store_tensor *t = &s->tensors.data[index];
+    t->host_done = t->file_bytes;
+    return host_room(s, index);
+}
+
 /* The next window of a weight. OK: it is all there; EVENT: progressed. */
 static beryl_status host_weight_step(graph_store *s, uint32_t index, beryl_error *error) {
     store_tensor *t = &s->tensors.data[index];
     if (t->host_done == t->file_bytes) return BERYL_OK;
-    const uint64_t room = store_state_bytes(s, index), left = t->file_bytes - t->host_done;
-    if (!t->host)
-        t->host = room <= SIZE_MAX ? base_heap_resize(s->heap, NULL, 0, (size_t)room) : NULL;
-    if (!t->host)
+    const uint64_t left = t->file_bytes - t->host_done;
+    if (!host_room(s, index))
         return base_fail(error, BERYL_NO_MEMORY, "out of host memory: '%s' needs %llu bytes",
-                         t->name, (unsigned long long)room);
+                         t->name, (unsigned long long)store_state_bytes(s, index));
     const size_t size = left < STORE_WINDOW_BYTES ? (size_t)left : STORE_WINDOW_BYTES;
     beryl_status status = file_read(s, t->file, t->file_offset + t->host_done,
                                     (char *)t->host + t->host_done, size, error);
@@ -610,6 +621,7 @@ beryl_status store_upload_step(graph_store *s, beryl_error *error) {
     beryl_status status = collect(s, &end, &all, &in_place, error);
     if (status != BERYL_OK) return status;
     if (!all.n) {
+        s->upload = end;
         base_heap_give(s->heap, s->window, s->window_size);
         s->window = NULL;
         s->window_size = 0;
@@ -623,6 +635,53 @@ beryl_status store_upload_step(graph_store *s, beryl_error *error) {
     for (uint32_t i = 0; i < all.n; i++)
         s->upload_done += all.items[i].n_row * file_row_of(all.items[i].t);
     return BERYL_EVENT;
+}
+
+bool store_is_uploading(const graph_store *s) {
+    store_place at = s->upload;
+    return next_place(s, &at);
+}
+
+bool store_is_ahead(const graph_store *s, uint32_t index) {
+    return index > s->upload.tensor && !s->tensors.data[index].on_host;
+}
+
+/* Rows of a plane, packed piece by piece: as many as end at a whole word. */
+static beryl_status write_plane(graph_store *s, const portion *all, uint32_t plane, char *room,
+                                beryl_error *error) {
+    const uint64_t each = all->shard->layout.row_bytes[plane], row = file_row_of(all->t),
+                   fits = each ? PACK_PIECE_BYTES / each / 4 * 4 : 0, most = fits ? fits : 4;
+    const device_buffer buffer = s->buffers.data[all->shard->buffer].id;
+    beryl_status status = BERYL_OK;
+    for (uint64_t done = 0, n; each && status == BERYL_OK && done < all->n_row; done += n) {
+        n = all->n_row - done < most ? all->n_row - done : most;
+        const size_t used = (size_t)(n * each), size = (used + 3) / 4 * 4;
+        memset(room + used, 0, size - used);
+        graph_pack_rows(all->t->type, row_size(all->t), n, all->rows + done * row, plane, room);
+        status = device_write(s->device, buffer, plane_offset(all, plane) + done * each, room, size,
+                              error);
+    }
+    return status;
+}
+
+beryl_status store_write_rows(graph_store *s, uint32_t index, void *rows, uint64_t n,
+                              beryl_error *error) {
+    const store_tensor *t = &s->tensors.data[index];
+    const size_t size = PACK_PIECE_BYTES + 4 * 8 * (size_t)row_size(t); /* F64 has 8 bytes */
+    char *room = base_heap_take(s->heap, size);
+    beryl_status status = room ? BERYL_OK : base_fail(error, BERYL_NO_MEMORY, "out of host memory");
+    for (uint32_t i = 0; status == BERYL_OK && i < t->n_shard && t->shard[i].row < n; i++) {
+        const store_shard *shard = &t->shard[i];
+        const uint64_t left = n - shard->row;
+        const portion all = {.t = t,
+                             .shard = shard,
+                             .n_row = left < shard->n_row ? left : shard->n_row,
+                             .rows = (char *)rows + shard->row * file_row_of(t)};
+        for (uint32_t plane = 0; status == BERYL_OK && plane < shard->layout.n_plane; plane++)
+            status = write_plane(s, &all, plane, room, error);
+    }
+    base_heap_give(s->heap, room, room ? size : 0);
+    return status;
 }
 
 beryl_status store_host_weight(graph_store *s, uint32_t index, const void **data,

@@ -112,6 +112,16 @@ void store_cut(graph_store *s, const store_mark *mark);
 /* OK: all there. EVENT: progressed (upload_done of upload_total). PENDING: wait for file or
  * device. */
 beryl_status store_upload_step(graph_store *s, beryl_error *error);
+/* Is anything still to be uploaded? */
+bool store_is_uploading(const graph_store *s);
+/* Has the upload not come to this weight? What stands there then is overwritten. */
+bool store_is_ahead(const graph_store *s, uint32_t index);
+/* The first rows of a weight, as its file would have them, to the device. */
+beryl_status store_write_rows(graph_store *s, uint32_t index, void *rows, uint64_t n,
+                              beryl_error *error);
+/* Memory for all bytes of a weight on the reference functions, which the caller fills: they are
+ * not read then. NULL: there is none. */
+void *store_host_room(graph_store *s, uint32_t index);
 /* All bytes of a weight as the file has them, on the heap, where the reference functions have
  * it; else it is read there at the first call. PENDING: call again. */
 beryl_status store_host_weight(graph_store *s, uint32_t index, const void **data,
