@@ -372,6 +372,20 @@ static void test_sources(test *t) {
         CHECK(t, source.n_pending >= 4 && !source.changed);
         format_gguf_close(g);
         CHECK_INT(t, source.n_close, 1);
+        /* what was read of it for others is not asked for again */
+        s = slow_source(&source);
+        CHECK_INT(t, format_gguf_open(&heap.heap, &s, 1, &g, &error), BERYL_OK);
+        CHECK_INT(t, finish(g, &error), BERYL_OK);
+        const beryl_source *heard = format_gguf_source(g, 0);
+        uint8_t *bytes = malloc(size);
+        if (!bytes) abort();
+        while ((status = heard->read(heard->user, 0, bytes, size)) == BERYL_PENDING) {}
+        CHECK_INT(t, status, BERYL_OK);
+        const int before = source.n_pending;
+        CHECK_INT(t, format_gguf_hash(g, &hash, &error), BERYL_OK);
+        CHECK(t, source.n_pending == before && (!want || hash == want));
+        free(bytes);
+        format_gguf_close(g);
         CHECK_INT(t, heap.heap.bytes, 0);
     }
     if (test_case(t, "gguf/head-copy-grows-to-its-size")) {

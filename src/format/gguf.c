@@ -1,4 +1,4 @@
-/* gguf.c - opening: sources, heads, the two walks, split files, tables, the identity hash.
+/* gguf.c - opening: sources, heads, the two walks, split files, tables.
  *
  * Owns the sources, a copy of each head, and the tables. Refuses whatever cannot be proven to
  * lie inside its file, and limits what a head may cost (the constants below). The one idea:
@@ -6,7 +6,7 @@
  * may ask for more bytes then; it runs a second time, over the same complete bytes, to fill
  * tables. Each byte of a head is read once, so that both walks see the same whatever happens to
  * the file. */
-#include "format/gguf.h"
+#include "format/gguf_inside.h"
 
 #include "base/error.h"
 #include "base/file.h"
@@ -26,38 +26,6 @@ enum {
     ALIGNMENT_MAX = 1 << 20,
     PAIR_MIN = 14,   /* bytes: length, one byte of key, kind, one byte of value */
     TENSOR_MIN = 33, /* bytes: length, one byte of name, n_dim, one dim, type, offset */
-    SAMPLE = 256,    /* bytes of each tensor that go into the hash */
-};
-
-typedef struct part {
-    beryl_source source; /* owned */
-    uint8_t *head;       /* the copy, `capacity` bytes; owned */
-    size_t capacity;
-    uint64_t have; /* bytes at head that are valid */
-    uint64_t end;  /* where the head ends, known after the first walk */
-    uint64_t data; /* where tensor data starts */
-    uint32_t n_pair, n_tensor, alignment, version;
-    uint64_t split_no, split_count, split_tensors; /* 0 where the keys are missing */
-    bool has_split_tensors;
-    char name[128]; /* for messages: the file's name without folders, or "the file" */
-} part;
-
-struct format_gguf {
-    base_heap *heap;     /* borrowed */
-    beryl_status status; /* of an ended opening that failed; sticky */
-    beryl_error error;   /* of the same */
-    bool ready, any_type;
-    char *path; /* of the first part, owned; NULL where opened on sources */
-    size_t path_size;
-    base_vec(part) parts;
-    size_t n_parsed; /* parts whose tables are filled */
-    base_vec(format_gguf_pair) pairs;
-    base_vec(format_gguf_tensor) tensors;
-    base_map pair_map, tensor_map;
-    uint64_t data_size, parameters;
-    size_t hash_at; /* parts, then tensors that are already in hash_value */
-    uint64_t hash_value;
-    uint8_t sample[SAMPLE];
 };
 
 /* ---- reading the head --------------------------------------------------------------------------
@@ -692,6 +660,7 @@ beryl_status format_gguf_step(format_gguf *g, beryl_error *error) {
         if (!status) status = split_check(g, index, &g->error);
         g->status = status;
         if (!status) g->ready = ++g->n_parsed == g->parts.count;
+        if (g->ready) gguf_listen(g);
     }
     if (g->status && error) *error = g->error;
     return g->status;
@@ -708,6 +677,7 @@ void format_gguf_close(format_gguf *g) {
         base_heap_give(g->heap, p->head, p->capacity);
         if (p->source.close) p->source.close(p->source.user);
     }
+    base_heap_give(g->heap, g->samples, g->samples ? g->tensors.count * sizeof *g->samples : 0);
     base_map_fini(&g->pair_map);
     base_map_fini(&g->tensor_map);
     base_vec_fini(g->heap, &g->pairs);
@@ -725,10 +695,6 @@ uint32_t format_gguf_version(const format_gguf *g) {
 
 size_t format_gguf_n_file(const format_gguf *g) {
     return g->parts.count;
-}
-
-const beryl_source *format_gguf_source(const format_gguf *g, size_t file) {
-    return &g->parts.data[file].source;
 }
 
 uint64_t format_gguf_size(const format_gguf *g) {
@@ -770,28 +736,4 @@ const format_gguf_tensor *format_gguf_tensor_find(const format_gguf *g, const ch
     uint32_t index = 0;
     return base_map_find(&g->tensor_map, base_view_of(name), &index) ? &g->tensors.data[index]
                                                                      : NULL;
-}
-
-beryl_status format_gguf_hash(format_gguf *g, uint64_t *hash, beryl_error *error) {
-    if (!g->ready)
-        return base_fail(error, BERYL_MISUSE, "a GGUF file has a hash only once it is open");
-    for (; g->hash_at < g->parts.count; g->hash_at++) {
-        const part *p = &g->parts.data[g->hash_at];
-        uint8_t size[8]; /* little-endian on every machine */
-        for (int i = 0; i < 8; i++) size[i] = (uint8_t)(p->source.size >> 8 * i);
-        g->hash_value = base_hash(p->head, (size_t)p->end, g->hash_value);
-        g->hash_value = base_hash(size, sizeof size, g->hash_value);
-    }
-    for (; g->hash_at < g->parts.count + g->tensors.count; g->hash_at++) {
-        const format_gguf_tensor *t = &g->tensors.data[g->hash_at - g->parts.count];
-        const beryl_source *source = &g->parts.data[t->file].source;
-        size_t n = t->size < SAMPLE ? (size_t)t->size : SAMPLE;
-        uint64_t at = t->offset + (t->size - n) / 2;
-        beryl_status status = source->read(source->user, at, g->sample, n);
-        if (status == BERYL_PENDING) return status;
-        if (status) return base_source_fail(source, g->parts.data[t->file].name, status, at, error);
-        g->hash_value = base_hash(g->sample, n, g->hash_value);
-    }
-    *hash = g->hash_value;
-    return BERYL_OK;
 }
