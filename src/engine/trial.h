@@ -26,6 +26,8 @@ typedef struct trial_result {
     /* the largest relative error (root mean square) of an output; of indices: the part that is
      * wrong */
     double error;
+    bool
+        made; /* with weights of its own: what such a one finds wrong is tried with the true ones */
 } trial_result;
 
 typedef struct trial trial;

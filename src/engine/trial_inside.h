@@ -77,6 +77,7 @@ struct trial {
     uint32_t n_input;
     uint32_t extents[GRAPH_EXTENT_MAX + 1], n, first; /* rows of the run; position of the first */
     uint32_t slot, fill_from, fill_at, fill_total;
+    bool made;   /* the weights are the trial's own */
     bool is_cut; /* a cache is smaller than the plan's */
     graph *fill; /* writes rows into the reference side's caches; NULL: none */
     graph_exec *fill_exec;

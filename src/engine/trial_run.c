@@ -8,7 +8,7 @@
 #include <string.h>
 
 enum { LEFT, RIGHT }; /* sides: device, reference */
-enum { MADE_ROWS = 7 };
+enum { MADE_MAX = 32 };
 static const double WORST_FACTOR = 16; /* one element may be this much further off than the mean */
 
 /* ---- weights --------------------------------------------------------------------------------- */
@@ -64,34 +64,38 @@ static void make_typed(trial *t, base_type type, float amplitude, uint64_t n, ch
     }
 }
 
-/* Numbers of a weight's usual size: vectors scale what they stand beside. */
-static void make_rows(trial *t, const trial_used *u, unsigned char *to, uint64_t n) {
-    const uint64_t block = base_type_block(u->type), bytes = base_type_block_bytes(u->type);
-    if (u->type == TYPE_F32) {
-        trial_fill_floats(&t->random, (float *)(void *)to, n, u->rank < 2 ? 0.5f : 1);
-        for (uint64_t i = 0; u->rank < 2 && i < n; i++) ((float *)(void *)to)[i] += 1;
-    } else if (block == 1) {
-        make_typed(t, u->type, 1, n, (char *)to);
-    } else {
-        for (uint64_t i = 0; i < n / block; i++)
-            trial_fill_block(&t->random, u->type, to + i * bytes, 1, 4);
+/* Numbers of a weight's usual size, vectors scale what they stand beside; a few blocks or rows, then
+ * copies of them. */
+static void make_rows(trial *t, const trial_used *u, unsigned char *to) {
+    const uint64_t block = base_type_block(u->type), unit = block > 1 ? block : row_size(u),
+                   bytes = base_type_row_bytes(u->type, (uint32_t)unit),
+                   n = row_count(u) * row_size(u) / unit;
+    for (uint64_t i = 0; i < n; i++, to += bytes) {
+        float *f = (float *)(void *)to;
+        if (i >= MADE_MAX) {
+            memcpy(to, to - (i - base_random_next(&t->random) % MADE_MAX) * bytes, (size_t)bytes);
+        } else if (block > 1) {
+            trial_fill_block(&t->random, u->type, to, 1.0f / 32, 1.0f / 4);
+        } else if (u->type != TYPE_F32) {
+            make_typed(t, u->type, 1.0f / 16, unit, (char *)to);
+        } else {
+            trial_fill_floats(&t->random, f, unit, u->rank < 2 ? 0.5f : 1.0f / 16);
+            for (uint64_t k = 0; u->rank < 2 && k < unit; k++) f[k] += 1;
+        }
     }
 }
 
-/* The same rows again and again, on both sides. Their number divides no tile's. */
+/* On both sides. */
 static beryl_status make_weights(trial *t, beryl_error *error) {
     beryl_status status = BERYL_OK;
+    t->made = true;
     for (uint32_t i = 0; status == BERYL_OK && i < t->n_used; i++) {
         const trial_used *u = &t->used[i];
         if (u->is_state) continue;
         unsigned char *rows = store_host_room(&t->sides[RIGHT].store, u->at);
         if (!rows) return base_fail(error, BERYL_NO_MEMORY, "out of host memory");
-        const uint64_t n = row_count(u), row = base_type_row_bytes(u->type, row_size(u)),
-                       made = n < MADE_ROWS ? n : MADE_ROWS;
-        make_rows(t, u, rows, made * row_size(u));
-        for (uint64_t k = made; k < n; k++)
-            memcpy(rows + k * row, rows + (k - made) * row, (size_t)row);
-        status = store_write_rows(&t->sides[LEFT].store, u->at, rows, n, error);
+        make_rows(t, u, rows);
+        status = store_write_rows(&t->sides[LEFT].store, u->at, rows, row_count(u), error);
     }
     return status;
 }
@@ -503,6 +507,6 @@ beryl_status trial_step(trial *t, trial_result *result, beryl_error *error) {
     for (uint32_t i = 0; i < t->n_output; i++) /* another rounding of a tie in a result */
         if (graph_tensor_at(t->desc.g, t->outputs[i])->narrow)
             tolerance += trial_tolerance(OP_KV_WRITE, true, TYPE_F16);
-    *result = (trial_result){t->error <= tolerance, t->error};
+    *result = (trial_result){t->error <= tolerance, t->error, t->made};
     return BERYL_OK;
 }
