@@ -64,8 +64,8 @@ static void make_typed(trial *t, base_type type, float amplitude, uint64_t n, ch
     }
 }
 
-/* Numbers of a weight's usual size, vectors scale what they stand beside; a few blocks or rows, then
- * copies of them. */
+/* Numbers of a weight's usual size: a few blocks or rows, then copies of them. Vectors scale what
+ * they stand beside. */
 static void make_rows(trial *t, const trial_used *u, unsigned char *to) {
     const uint64_t block = base_type_block(u->type), unit = block > 1 ? block : row_size(u),
                    bytes = base_type_row_bytes(u->type, (uint32_t)unit),

@@ -1,7 +1,7 @@
 /* gguf_hash.c - which model it is: a hash over the heads and a little of each tensor.
  *
- * A source that answers later takes as long for 256 bytes as for a block, and a model has hundreds of tensors. What is
- * read of it for other ends goes through here, and its samples are kept. */
+ * A source that answers later takes as long for 256 bytes as for a block, and a model has hundreds
+ * of tensors. What is read of it for other ends goes through here, and its samples are kept. */
 #include "format/gguf_inside.h"
 
 #include "base/error.h"

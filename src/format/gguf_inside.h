@@ -1,4 +1,5 @@
-/* gguf_inside.h - the inside of an open file, shared by gguf.c (opening) and gguf_hash.c (identity). */
+/* gguf_inside.h - the inside of an open file, shared by gguf.c (opening) and gguf_hash.c
+ * (identity). */
 #ifndef FORMAT_GGUF_INSIDE_H
 #define FORMAT_GGUF_INSIDE_H
 
