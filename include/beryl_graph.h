@@ -643,7 +643,7 @@ BERYL_API beryl_value beryl_graph_local_attention(beryl_graph *g, beryl_value q,
 BERYL_API beryl_value beryl_graph_rotate(beryl_graph *g, beryl_value x, uint32_t n,
                                          const beryl_value *cosines, const beryl_value *sines,
                                          bool pairs);
-/* x [.., k] times transposed w [m, k] -> [.., m]; w of any type. */
+/* x [.., k] times transposed w [m, k] -> [.., m] of the type of x: F32, halves; w of any type. */
 BERYL_API beryl_value beryl_graph_linear(beryl_graph *g, beryl_value x, beryl_value w);
 /* x [n, u or 1, k], each with the matrix of w [e, m, k] that ids I32 [n, u] names -> [n, u, m]. An
  * id out of range is 0. */

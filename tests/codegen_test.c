@@ -285,14 +285,14 @@ static const ir_kernel *casts_kernel(bench *w, const rig *r, ir_type type, plan 
     return k;
 }
 
-/* Where WGSL leaves a result open: infinities, no numbers, functions of large numbers. */
+/* Where an op or WGSL leaves a result open: divisors, infinities, no numbers, large numbers. */
 static bool left_open(device_language language, const section *s, double x, double y, double want) {
     const ir_exact exact = ir_op_of(s->op)->exact;
-    if (s->op == IR_FMA || s->op == IR_MUL || s->op == IR_ADD || s->op == IR_SUB) {
-        if (fabs(want) < near_smallest(s->in) * 4) return true; /* subnormal on the way */
-    }
-    if (language != DEVICE_WGSL && language != DEVICE_OPENCL_C) return false;
-    if (exact == IR_EXACT) return false;
+    const double least = near_smallest(s->in);
+    const bool sums = s->op == IR_FMA || s->op == IR_MUL || s->op == IR_ADD || s->op == IR_SUB;
+    if (sums && fabs(want) < least * 4) return true; /* subnormal on the way */
+    if (s->op == IR_DIV_NORMAL && !(fabs(y) >= least && fabs(y) * least <= 1)) return true;
+    if (exact == IR_EXACT || (language != DEVICE_WGSL && language != DEVICE_OPENCL_C)) return false;
     if (!isfinite(x) || !isfinite(y) || !isfinite(want)) return true;
     if (exact == IR_LOOSE && s->op != IR_POW && fabs(x) > 50) return true;
     if (s->op == IR_POW && (fabs(want) > 1e6 || fabs(x) > 1e6 || fabs(y) > 1e3)) return true;

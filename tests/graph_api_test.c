@@ -358,6 +358,37 @@ static void check_bias(test *t, beryl_graph *g) {
     beryl_graph_close(g);
 }
 
+/* Rows of halves times a matrix of values and times a weight, of halves and of F32: halves. */
+static void check_linear(test *t, beryl_graph *g) {
+    /* 1 2, -0.5 4; 1 0, 0 1, 2 0.5 */
+    static const uint16_t rows[4] = {0x3c00, 0x4000, 0xb800, 0x4400},
+                          matrix[6] = {0x3c00, 0, 0, 0x3c00, 0x4000, 0x3800},
+                          want[6] = {0x3c00, 0x4000, 0x4200, 0xb800, 0x4400, 0x3c00};
+    static const float floats[6] = {1, 0, 0, 1, 2, 0.5f};
+    const uint32_t sizes[] = {3, 2};
+    uint16_t out[6];
+    beryl_value y[3];
+    if (!g) return;
+    const beryl_value
+        x = beryl_graph_input(g, "x", BERYL_TYPE_F16, 2, (beryl_dim[]){{2, 0}, {2, 0}}),
+        m = beryl_graph_input(g, "m", BERYL_TYPE_F16, 2, (beryl_dim[]){{3, 0}, {2, 0}}),
+        all[3] = {m, beryl_graph_weight(g, "w", BERYL_TYPE_F16, 2, sizes, matrix, sizeof matrix),
+                  beryl_graph_weight(g, "f", BERYL_TYPE_F32, 2, sizes, floats, sizeof floats)};
+    for (uint32_t i = 0; i < 3; i++) {
+        y[i] = beryl_graph_copy(g, beryl_graph_linear(g, x, all[i]));
+        beryl_graph_output(g, y[i], "y");
+    }
+    CHECK_INT(t, compile(g, NULL), BERYL_OK);
+    CHECK_INT(t, beryl_graph_set(g, x, rows, sizeof rows, NULL), BERYL_OK);
+    CHECK_INT(t, beryl_graph_set(g, m, matrix, sizeof matrix, NULL), BERYL_OK);
+    run(t, g, 0, 0);
+    for (uint32_t i = 0; i < 3; i++) {
+        CHECK_INT(t, beryl_graph_read(g, y[i], out, sizeof out, NULL), BERYL_OK);
+        CHECK(t, !memcmp(out, want, sizeof out));
+    }
+    beryl_graph_close(g);
+}
+
 static void test_values(test *t) {
     if (test_case(t, "graph_api/softmax-of-a-product")) {
         beryl_graph *g = open_on(t, "reference");
@@ -460,6 +491,9 @@ static void test_values(test *t) {
     for (size_t i = 0; i < sizeof devices / sizeof *devices; i++)
         if (test_case(t, "graph_api/bias-of-halves-on-%s", devices[i]))
             check_bias(t, open_on(t, devices[i]));
+    for (size_t i = 0; i < sizeof devices / sizeof *devices; i++)
+        if (test_case(t, "graph_api/linear-of-halves-on-%s", devices[i]))
+            check_linear(t, open_on(t, devices[i]));
     if (test_case(t, "graph_api/reductions-over-axes"))
         check_reductions(t, open_on(t, "reference"));
     if (test_case(t, "graph_api/reductions-over-axes-on-software-device"))

@@ -165,6 +165,59 @@ static void run_halves(test *t, base_heap *heap, device *d, size_t number) {
     }
 }
 
+/* ---- sums that end in a cast, and windows of which a lane has several ------------------------ */
+
+typedef struct sums {
+    const char *name;
+    uint32_t x[4], w[4]; /* of a depthwise convolution; x[2] = 0: rows of x[1] times a vector */
+    base_type type;
+    uint32_t dispatches;
+} sums;
+
+static const sums of_products[] = {
+    {"vector-of-halves", {35, 264, 0, 0}, {0}, TYPE_F16, 2},
+    {"vector-of-bf16", {35, 4100, 0, 0}, {0}, TYPE_BF16, 3}, /* in parts */
+    /* 65,536 results and more: a border, the weights' cast, the sums */
+    {"windows-below-one-another", {2, 16, 48, 44}, {16, 1, 3, 3}, TYPE_F32, 2},
+    {"windows-of-halves", {2, 16, 46, 48}, {16, 1, 3, 3}, TYPE_F16, 3},
+};
+
+static void build_sums(typed_side *s, const void *user) {
+    const sums *of = user;
+    graph_dim x[4], w[4];
+    for (uint32_t i = 0; i < 4; i++)
+        x[i] = (graph_dim){of->x[i], 0}, w[i] = (graph_dim){of->w[i], 0};
+    const graph_window all[2] = {{3, 1, 1, 1, 1}, {3, 1, 1, 1, 1}};
+    const graph_value a = typed_input(s, of->type, of->x[2] ? 4 : 2, x),
+                      b = typed_input(s, of->type, of->x[2] ? 4 : 1, of->x[2] ? w : &x[1]),
+                      y = of->x[2] ? graph_conv(s->g, a, b, 2, all, of->x[1])
+                                   : graph_matmul(s->g, a, b, false, false);
+    typed_output(s, graph_base_of(s->g, y)); /* what it is a view of */
+}
+
+static void run_sums(test *t, const test_form *form, base_heap *heap, device *d) {
+    for (size_t i = 0; i < sizeof of_products / sizeof *of_products; i++) {
+        const sums *of = &of_products[i];
+        if (!test_case(t, "reduce/%s/%s", form->name, of->name)) continue;
+        const uint32_t units = d->caps.compute_units;
+        if (of->x[2]) d->caps.compute_units = 1; /* few groups are enough */
+        typed_run(t, heap, d,
+                  &(typed_problem){.name = of->name,
+                                   .build = build_sums,
+                                   .what = of,
+                                   .rows = 1,
+                                   .fill = TYPED_UNIT,
+                                   .seed = i,
+                                   /* up to 4,100 terms below 1 in another order, in F32; in
+                                    * halves sums below 64, of BF16 below 256, are rounded */
+                                   .within = of->type == TYPE_F16    ? 1.0 / 32
+                                             : of->type == TYPE_BF16 ? 1
+                                                                     : 3e-4,
+                                   .dispatches = form->as_gpu ? of->dispatches : 0});
+        d->caps.compute_units = units;
+    }
+}
+
 static void run_form(test *t, const test_form *form, size_t number) {
     base_heap heap;
     device *d = NULL;
@@ -185,6 +238,7 @@ static void run_form(test *t, const test_form *form, size_t number) {
     if (status == BERYL_OK && !form->stand_in &&
         test_case(t, "reduce/%s/rows-of-halves", form->name))
         run_halves(t, &heap, d, number);
+    if (status == BERYL_OK && !form->stand_in && !form->drawn) run_sums(t, form, &heap, d);
     test_form_close(d);
     if (status == BERYL_OK && test_case(t, "reduce/%s/gives-everything-back", form->name))
         CHECK_INT(t, heap.bytes, 0);

@@ -37,6 +37,7 @@ typedef struct typed_problem {
     /* |difference| <= within + relative * |value|, and the rounding of the type; both 0: equal */
     double within, relative;
     uint32_t dispatches; /* of a run; 0: any */
+    bool planned;        /* is not run: dispatches are counted */
 } typed_problem;
 
 void typed_run(test *t, base_heap *heap, device *d, const typed_problem *p);

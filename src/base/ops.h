@@ -113,7 +113,7 @@
     X(WEIGHTED_SUM, weighted_sum, "reduction", 2, 2, (x, weights), "xx", 1, NONE, (), (0),         \
       USUAL, 0, CLOSE_SUMMED, "sum over axis 1 of x[n, u, d] times g[n, u]")                       \
     X(LINEAR, linear, "linear", 2, 2, (x, w), "xm", 1, NONE, (), (0),                              \
-      USUAL, 0, CLOSE_PRODUCT, "x[.., n, k] times transposed w[m, k], w plain or quantised")       \
+      INNER, 0, CLOSE_PRODUCT, "x[.., n, k] times transposed w[m, k], w plain or quantised")       \
     X(LINEAR_ID, linear_id, "linear", 3, 3, (x, w, ids), "xmI", 1, NONE, (), (0),                  \
       USUAL, 0, CLOSE_PRODUCT,                                                                     \
       "experts: x[n, u or 1, k] with matrix ids[n, u] (out of range: 0) of w[e, m, k]")            \

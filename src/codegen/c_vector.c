@@ -167,7 +167,7 @@ static const char *whole(codegen *g, const ir_instruction *i, const char *x, con
     if (op == IR_MUL) return codegen_print(g, "%s * %s", x, y);
     /* the table allows two roundings */
     if (op == IR_FMA) return codegen_print(g, "%s * %s + %s", x, y, z);
-    if (op == IR_DIV && is_float) return codegen_print(g, "%s / %s", x, y);
+    if ((op == IR_DIV || op == IR_DIV_NORMAL) && is_float) return codegen_print(g, "%s / %s", x, y);
     if (op == IR_NEG && is_float) return codegen_print(g, "-%s", x);
     return NULL;
 }

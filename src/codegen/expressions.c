@@ -376,6 +376,8 @@ const char *codegen_expression(codegen *g, ir_id id, const char *const *in) {
         codegen_fail(g, id, "there is no such expression");
         return "";
     }
+    if (op == IR_DIV_NORMAL && (g->language->language != DEVICE_CUDA_C || type == IR_F64))
+        template = "$0 / $1";
     uint64_t by;
     if ((op == IR_DIV || op == IR_MOD) && !ir_type_in(type, IR_FLOATS) && !wide_in_wgsl(g, type) &&
         codegen_constant(g, i->in[1], &by) && by != 0 &&

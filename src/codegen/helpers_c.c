@@ -218,6 +218,10 @@ const codegen_helper codegen_c_helpers[] = {
      "#else\n#define exp2_normalf(x) exp2f(x)\n#endif\n"},
     {"exp2_normalf", HIP, "#define exp2_normalf(x) exp2f(x)\n"},
     {"exp2_normal", C_LIKE, "#define exp2_normal(x) exp2(x)\n"},
+    /* 2 units in the last place */
+    {"div_normal_f32", CUDA,
+     "#ifdef __CUDA_ARCH__\nFN f32 div_normal_f32(f32 x, f32 y) {\n    f32 over;\n    asm(\"rcp.approx.ftz.f32 %0, %1;\" : \"=f\"(over) : \"f\"(y));\n    return x * over;\n}\n"
+     "#else\n#define div_normal_f32(x, y) ((x) / (y))\n#endif\n"},
     {"tanh_f32", OPENCL, "#define tanh_f32(x) tanh(x)\n"},
     {"tanh_quotient_f32", HOST, "fn tanh_quotient_f32(x: f32) -> f32 {\n" TANH_QUOTIENT "    return t;\n}\n"},
 

@@ -426,6 +426,22 @@ beryl_value beryl_graph_scan(beryl_graph *g, beryl_value x, uint32_t axis, beryl
                : graph_api_refuse(g, BERYL_MISUSE, "no scan", "scan");
 }
 
+/* ---- products -------------------------------------------------------------------------------- */
+
+/* Halves times halves that lie in memory as they are: a matmul; other factors by way of F32. */
+beryl_value beryl_graph_linear(beryl_graph *g, beryl_value x, beryl_value w) {
+    if (!graph_api_may_build(g)) return 0;
+    const bool given = x && w && graph_has(g->g, x, "linear") && graph_has(g->g, w, "linear");
+    const base_type type = given ? graph_tensor_at(g->g, x)->type : TYPE_F32;
+    if (type != TYPE_F16 && type != TYPE_BF16) return graph_linear(g->g, x, w);
+    const graph_tensor *b = graph_tensor_at(g->g, w);
+    if (b->type == type && b->rank == 2 &&
+        graph_tensor_at(g->g, graph_base_of(g->g, w))->role != ROLE_STORED)
+        return graph_matmul(g->g, x, w, false, true);
+    x = graph_linear(g->g, graph_cast(g->g, x, TYPE_F32, false), w);
+    return graph_cast(g->g, x, type, false);
+}
+
 /* ---- sequences ------------------------------------------------------------------------------- */
 
 beryl_value beryl_graph_sdpa(beryl_graph *g, beryl_value q, beryl_value k, beryl_value v,

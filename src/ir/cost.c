@@ -94,7 +94,7 @@ static double arithmetic(const ir_instruction *i) {
     if (i->op == IR_CONST || i->op == IR_PARAM || i->op == IR_EXTRACT || i->op == IR_COMPOSE ||
         i->op == IR_SPLAT)
         return 0;
-    if (i->op == IR_DIV || i->op == IR_MOD) each *= 10;
+    if (i->op == IR_DIV || i->op == IR_DIV_NORMAL || i->op == IR_MOD) each *= 10;
     else if (exact == IR_LOOSE) each *= 20;
     else if (exact == IR_NEAR && i->op != IR_FMA) each *= 4;
     return each * i->width;

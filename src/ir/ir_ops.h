@@ -128,6 +128,9 @@
       "x / y; integers: toward zero, by zero 0, least / -1 least (exact)",                    \
       TEXT("div_$t($0, $1)", .f = "$0 / $1", .narrow = IR_NUMBERS),                           \
       FLOAT_OR_BITS(x / y, quotient(type, x, y)))                                             \
+    X(DIV_NORMAL, div_normal, SAME, 2, IR_FLOATS, IR_PURE, NEAR,                              \
+      "x / y, where y and 1 / y are normal numbers",                                          \
+      TEXT("div_normal_$t($0, $1)", .narrow = IR_FLOATS), FLOAT(x / y))                       \
     X(MOD, mod, SAME, 2, IR_NUMBERS, IR_PURE, NEAR,                                           \
       "x - y * trunc(x / y); integers: by zero 0 (exact); floats as C's fmod",                \
       TEXT("mod_$t($0, $1)", .f = "@fmod($0, $1)", .narrow = IR_FLOATS),                      \

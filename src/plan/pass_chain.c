@@ -366,6 +366,15 @@ static void add_second_end(const graph *g, const graph_store *store, members *se
     }
 }
 
+/* The cast that alone reads the sum that a tree ends in. */
+static void add_cast(const graph *g, const graph_store *store, members *set) {
+    const graph_node *reader = graph_reader_of(g, g->nodes.data[set->node[set->n - 1]].out[0]);
+    members more = *set;
+    if (reader && reader->op == OP_CAST && add(&more, (uint32_t)(reader - g->nodes.data)) &&
+        can_join(g, store, &more))
+        *set = more;
+}
+
 /* The map that alone reads the one thing that a tree makes, as its next member; 0: none. */
 static uint32_t next_map(const graph *g, const graph_store *store, members *set) {
     const graph_value made = g->nodes.data[set->node[set->n - 1]].out[0];
@@ -394,6 +403,7 @@ static bool join_trees(graph *g, graph_store *store, const uint8_t *needed) {
         const bool ended = add_end(g, store, first, &set);
         if (ended && !BUILD_IS_SMALL && g->nodes.data[set.node[set.n - 1]].op == OP_SUM)
             add_second_end(g, store, &set);
+        if (ended && !BUILD_IS_SMALL) add_cast(g, store, &set);
         if (!ended) add_product(g, store, &set);
         if (set.n > 1 &&
             !graph_pass_join(g, set.node, set.n, set.out, set.n_out, FUSED_CHAIN, NULL))

@@ -640,19 +640,19 @@ beryl_status tile_contract(lowering *l, const graph_node *node, beryl_error *err
     return tile_contract_product(l, node, NULL, error);
 }
 
-bool tile_contract_linear(lowering *l, const graph_node *node, lower_count n, uint32_t stride,
-                          beryl_status *status, beryl_error *error) {
+/* A linear as a contraction. Does it go by limbs? */
+static bool linear_of(const lowering *l, const graph_node *node, lower_count n, uint32_t stride,
+                      contraction *c) {
     const graph_tensor *x = graph_tensor_at(l->g, node->in[0]),
                        *w = graph_tensor_at(l->g, node->in[1]);
-    contraction all = {.node = node,
-                       .placed = node,
-                       .end = {.sums = node->out[0]},
-                       .n_tensor = TENSORS,
-                       .type = sum_type(x->type)},
-                *c = &all;
     const uint32_t rows = w->dim[0].size, depth = w->dim[1].size;
     if (!BUILD_HAS_C_TEXTS || lower_weight(l, node->in[1]) || w->type != x->type || node->n_in > 2)
         return false;
+    *c = (contraction){.node = node,
+                       .placed = node,
+                       .end = {.sums = node->out[0]},
+                       .n_tensor = TENSORS,
+                       .type = sum_type(x->type)};
     for (uint32_t i = 0; i < CLASSES; i++) c->of[i] = NO_AXES;
     add_axis(l, &c->of[CLASS_OUTER], n, (uint32_t[LOWER_WALK_TENSORS]){stride, 0, rows});
     add_axis(l, &c->of[CLASS_INNER], (lower_count){rows, 0},
@@ -660,6 +660,19 @@ bool tile_contract_linear(lowering *l, const graph_node *node, lower_count n, ui
     add_axis(l, &c->of[CLASS_DEPTH], (lower_count){depth, 0},
              (uint32_t[LOWER_WALK_TENSORS]){1, 1, 0});
     if (BUILD_HAS_C_TEXTS) contract_choose_copies(l, c);
-    if (is_limbs(c)) *status = multiply(l, c, error);
     return is_limbs(c);
+}
+
+bool tile_contract_takes_linear(const lowering *l, const graph_node *node, lower_count n,
+                                uint32_t stride) {
+    contraction c;
+    return linear_of(l, node, n, stride, &c);
+}
+
+bool tile_contract_linear(lowering *l, const graph_node *node, lower_count n, uint32_t stride,
+                          beryl_status *status, beryl_error *error) {
+    contraction c;
+    const bool takes = linear_of(l, node, n, stride, &c);
+    if (takes) *status = multiply(l, &c, error);
+    return takes;
 }

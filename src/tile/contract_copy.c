@@ -203,7 +203,9 @@ static beryl_status pad_limbs(lowering *l, contraction *c, uint32_t t, beryl_err
     ir_end(b);
     if (batched) batch->stride[t][0] = all_lines * all_width;
     line->stride[t][0] = all_width, in_line->stride[t][0] = 1;
-    return tile_end(k, (lower_count){units, 0}, LANES, error);
+    const beryl_status status = tile_end(k, (lower_count){units, 0}, LANES, error);
+    if (status == BERYL_OK) lower_step_share(l);
+    return status;
 }
 
 static void round_up(axes *of, uint32_t n) {

@@ -539,7 +539,7 @@ ir_id tile_gelu(tile_kernel *k, ir_id x) {
     const ir_id steep = ir_fma(b, ir_mul(b, x, x), ir_number(b, type, width, slope * 0.044715),
                                ir_number(b, type, width, slope));
     const ir_id power = ir_min(b, ir_mul(b, x, steep), ir_number(b, type, width, 80));
-    return ir_div(b, x, ir_add(b, ir_exp(b, power), ir_number(b, type, width, 1)));
+    return ir_div_normal(b, x, ir_add(b, ir_exp(b, power), ir_number(b, type, width, 1)));
 }
 
 bool tile_aligned(const tile_kernel *k, const graph_tensor *t) {

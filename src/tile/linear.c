@@ -781,10 +781,10 @@ bool tile_product_fits(const graph *g, const graph_store *store, const tree *t) 
     if (t->n_product != 1 || !tree_is_end(t) ||
         (experts
              ? experts_obstacle(&l, linear) != NULL
-             : !tile_matrix_of(&l, linear->in[1], &w) || !lower_vectors_of(&l, linear->in[0], &x)))
+             : !tile_matrix_of(&l, linear->in[1], &w) || !lower_vectors_of(&l, linear->in[0], &x) ||
+                   tile_contract_takes_linear(&l, linear, x.n, x.stride)))
         return false;
-    /* rounded vectors are two */
-    if (tree_bindings(&l, t) + linear->n_in + l.caps->dot_i8 >
+    if (tree_bindings(&l, t) + linear->n_in + l.caps->dot_i8 > /* rounded vectors are two */
         (l.caps->storage_max ? l.caps->storage_max : 8))
         return false;
     if (BUILD_HAS_ADAPTERS && !experts && linear->n_in > 2) {

@@ -98,6 +98,9 @@ bool lower_weights_fit(const lowering *l, const graph_value *weights, uint32_t n
 bool lower_states_fit(const lowering *l, const graph_value *states, uint32_t n);
 void lower_bind_weights(lower_step *s, const char *name, const graph_value *weights, uint32_t n,
                         uint32_t *word);
+/* Leaves the step that ended last out where one shortly before it is the same and nothing since has
+ * changed what they read or write: the scratch that it writes is that one's from now on. */
+void lower_step_share(lowering *l);
 /* Scratch memory of this step's node: same key in the same node gives the same memory. bytes: at
  * the bounds. */
 void lower_bind_scratch(lower_step *s, const char *name, uint32_t key, uint64_t bytes);

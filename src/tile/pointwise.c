@@ -90,7 +90,7 @@ static ir_id clamped(const point *p, ir_id x) {
 /* Nothing overflows, and what is far below 0 keeps its digits. */
 static ir_id sigmoid(const point *p, ir_id x) {
     const ir_id e = EXP(NEG(ABS(x)));
-    return DIV(SELECT(LT(x, C(0)), e, C(1)), ADD(C(1), e));
+    return ir_div_normal(p->b, SELECT(LT(x, C(0)), e, C(1)), ADD(C(1), e));
 }
 
 static ir_id gelu_tanh(const point *p, ir_id x) {

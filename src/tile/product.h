@@ -19,6 +19,9 @@ bool tile_matrix_of(const lowering *l, graph_value v, tile_matrix *w);
  * F32 in limbs (tile/contract_copy.c) and that is faster. false: it is not made. */
 bool tile_contract_linear(lowering *l, const graph_node *node, lower_count n, uint32_t stride,
                           beryl_status *status, beryl_error *error);
+/* Would it be? Pure. */
+bool tile_contract_takes_linear(const lowering *l, const graph_node *node, lower_count n,
+                                uint32_t stride);
 
 /* `node`: what the plan has; the product is the tree's. */
 beryl_status tile_product(lowering *l, const graph_node *node, const tree *t, beryl_error *error);

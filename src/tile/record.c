@@ -268,6 +268,10 @@ void lower_bind_scratch(lower_step *s, const char *name, uint32_t key, uint64_t 
     for (uint32_t i = 0; i < p->scratches.count; i++) {
         plan_scratch *known = &p->scratches.data[i];
         if (known->node != node || known->key != key) continue;
+        if (known->item) {
+            b->item = known->item;
+            return;
+        }
         if (known->bytes < bytes) known->bytes = bytes;
         b->item = first + i;
         return;
@@ -277,7 +281,7 @@ void lower_bind_scratch(lower_step *s, const char *name, uint32_t key, uint64_t 
         step_fail(s, BERYL_NO_MEMORY, "out of memory at", name);
         return;
     }
-    *scratch = (plan_scratch){node, key, bytes};
+    *scratch = (plan_scratch){node, key, bytes, 0};
     b->item = first + (uint32_t)p->scratches.count - 1;
 }
 
@@ -446,4 +450,60 @@ beryl_status lower_step_end(lower_step *s, beryl_error *error) {
     memcpy(p->params + (size_t)index * DEVICE_PARAM_ALIGN, s->params, DEVICE_PARAM_MAX);
     beryl_status status = s->l->texts ? keep_texts(p, s, st, error) : BERYL_OK;
     return status == BERYL_OK ? program_of(s->l, s, &st->program, error) : status;
+}
+
+/* ---- steps that are shared ------------------------------------------------------------------- */
+
+enum { SHARED_NEAR = 16 /* steps: what waits longer takes memory from others */ };
+
+static bool is_same_count(lower_count a, lower_count b) {
+    return a.factor == b.factor && a.extent == b.extent;
+}
+
+/* The same of the same memory, but for the scratch that each writes. */
+static bool is_same(const plan_record *p, const plan_step *a, const plan_step *b) {
+    const unsigned char *of_a = p->params + (size_t)(a - p->steps.data) * DEVICE_PARAM_ALIGN,
+                        *of_b = p->params + (size_t)(b - p->steps.data) * DEVICE_PARAM_ALIGN;
+    bool same = a->program.id == b->program.id && a->n_binding == b->n_binding &&
+                a->needs == b->needs && !memcmp(of_a, of_b, DEVICE_PARAM_MAX);
+    for (uint32_t i = 0; same && i < 3; i++)
+        same = is_same_count(a->groups[i], b->groups[i]) && a->per[i] == b->per[i];
+    for (uint32_t i = 0; same && i < a->n_binding; i++) {
+        const plan_binding *x = &a->bindings[i], *y = &b->bindings[i];
+        same = a->access[i] != DEVICE_READ
+                   ? x->item != PLAN_STORED && x->item >= p->g->tensors.count
+                   : x->item == y->item && x->buffer == y->buffer && x->offset == y->offset;
+    }
+    return same;
+}
+
+/* Does `step` write what the other one binds? */
+static bool disturbs(const plan_step *step, const plan_step *other) {
+    for (uint32_t i = 0; i < step->n_binding; i++)
+        for (uint32_t k = 0; step->access[i] != DEVICE_READ && k < other->n_binding; k++)
+            if (step->bindings[i].item == other->bindings[k].item &&
+                (step->bindings[i].item != PLAN_STORED ||
+                 step->bindings[i].buffer == other->bindings[k].buffer))
+                return true;
+    return false;
+}
+
+void lower_step_share(lowering *l) {
+    plan_record *p = l->record;
+    const size_t n = p->steps.count;
+    const plan_step *last = &p->steps.data[n - 1];
+    for (size_t i = n - 1; i-- > 0 && i + SHARED_NEAR >= n;) {
+        const plan_step *step = &p->steps.data[i];
+        if (disturbs(step, last)) return;
+        if (!is_same(p, step, last)) continue;
+        for (size_t k = i + 1; k + 1 < n; k++)
+            if (disturbs(&p->steps.data[k], step)) return;
+        for (uint32_t k = 0; k < last->n_binding; k++) {
+            if (last->access[k] == DEVICE_READ) continue;
+            plan_scratch *own = &p->scratches.data[last->bindings[k].item - p->g->tensors.count];
+            own->item = step->bindings[k].item, own->bytes = 0;
+        }
+        p->steps.count--;
+        return;
+    }
 }

@@ -23,10 +23,12 @@ typedef struct plan_patch {
     lower_count count;
 } plan_patch;
 
-/* Memory of a node's own; steps of the node with one key share it. */
+/* Memory of a node's own; steps of the node with one key share it. item: of another scratch that
+ * stands for it (lower_step_share); 0: none */
 typedef struct plan_scratch {
     uint32_t node, key;
     uint64_t bytes;
+    uint32_t item;
 } plan_scratch;
 
 typedef struct plan_step {

@@ -12,6 +12,7 @@
 #include "tile/reduce.h"
 
 #include <math.h>
+#include <string.h>
 
 enum {
     LANES = 256,
@@ -24,15 +25,17 @@ enum {
     PART_DEEP = 64,    /* of a walk across rows */
     PARTS_MAX = 1024,
     JOINED_MANY = 2048,  /* vectors of rows */
+    HIGH = 4,            /* vectors of windows a lane */
     SHORT = 32,          /* elements of rows that a lane sums alone, */
     MANY_SHORT = 1 << 16 /* where there are so many */
 };
 enum { SCRATCH_PARTS = 0, RESULTS = 2 /* at most: of two sums of the same elements */ };
 
 typedef struct form {
-    uint32_t wide, lanes;  /* lanes: of a row */
-    uint32_t rows;         /* beside each other in a workgroup */
-    bool across;           /* a vector has an element of each of `wide` rows */
+    uint32_t wide, lanes; /* lanes: of a row */
+    uint32_t high; /* vectors of a lane, one below another: what their windows share is read once */
+    uint32_t rows; /* beside each other in a workgroup */
+    bool across;   /* a vector has an element of each of `wide` rows */
     uint32_t n_part, part; /* of a row, and its elements */
     uint32_t span;         /* lanes of a subgroup, which join what they have; 0: alone */
 } form;
@@ -41,7 +44,8 @@ typedef struct reduce {
     tree_walk walk;
     form f;
     base_op op;
-    ir_type type; /* of sums */
+    ir_type type;                       /* of sums */
+    uint32_t below[LOWER_WALK_TENSORS]; /* from one of a lane's vectors to the next */
 } reduce;
 
 /* ---- numbers --------------------------------------------------------------------------------- */
@@ -209,6 +213,14 @@ static bool overlaps(const tree_walk *c, uint32_t wide) {
     return fits;
 }
 
+/* How many of them, which are known to be short, below one another. */
+static uint32_t high_of(const tree_walk *c) {
+    const uint32_t last = c->w.n - 1;
+    uint32_t high = last && !c->w.size[last - 1].extent ? HIGH : 1;
+    while (last && c->w.size[last - 1].factor % high) high /= 2;
+    return high;
+}
+
 /* Elements of a vector that a GPU's lane reads along a row: 16 bytes. */
 static uint32_t most_along(const tree_walk *c, ir_type type) {
     bool halves = !BUILD_IS_SMALL && type == IR_F32;
@@ -229,7 +241,7 @@ static form form_of(const lowering *l, tree_walk *c, ir_type type) {
     const uint32_t last = c->w.n - 1, most = host ? TILE_RUN : 4,
                    invocations = caps->workgroup_invocations ? caps->workgroup_invocations : LANES,
                    workgroup = serial ? 1 : power_to(invocations < LANES ? invocations : LANES);
-    form f = {.rows = 1, .across = is_across(c, is_short), .n_part = 1, .part = d};
+    form f = {.rows = 1, .high = 1, .across = is_across(c, is_short), .n_part = 1, .part = d};
     if (f.across) {
         for (uint32_t i = 0; i < c->t.n_tensor; i++) c->step[i] = c->w.stride[i][last];
         uint32_t wide = c->w.size[last].extent ? 1 : most;
@@ -238,10 +250,13 @@ static form form_of(const lowering *l, tree_walk *c, ir_type type) {
                 while (c->along.stride[i][k] % wide) wide /= 2;
         f.wide = tree_widest(c, wide, c->w.size[last].factor, true, last);
         if (is_short && !host && f.wide == 1 && !c->w.size[last].extent && overlaps(c, most))
-            f.wide = most, c->apart = true;
+            f.wide = most, f.high = high_of(c), c->apart = true;
         f.rows = workgroup < ACROSS || is_short ? workgroup : ACROSS;
         f.lanes = workgroup / f.rows;
         cut(&f, l, d, (n / f.wide + f.rows - 1) / f.rows, PART_DEEP);
+        while (f.high > 1 && (f.n_part > 1 || tree_row_varies(&c->t) ||
+                              n / f.wide / f.high / f.rows < groups_wanted(caps, serial)))
+            f.high /= 2;
         return f;
     }
     f.wide = tree_row_varies(&c->t)
@@ -283,6 +298,17 @@ static ir_id value_of(reduce *r, tree_spot *s, uint32_t which) {
     ir_builder *b = r->walk.k->b;
     const ir_id x = tree_value_at(&r->walk, s, which ? r->walk.t.chosen_second : r->walk.t.chosen);
     return r->op == OP_ARG_LARGEST ? with_index(r, x, s->column) : ir_cast(b, r->type, x);
+}
+
+/* `sum` and the value; of a product that nothing is asked of but its sum at once. */
+static ir_id sum_and(reduce *r, tree_spot *s, uint32_t which, ir_id sum) {
+    const tree *t = &r->walk.t;
+    const tree_value *v = &t->values[which ? t->chosen_second : t->chosen];
+    if ((r->op != OP_SUM && r->op != OP_MEAN) || v->kind != TREE_NODE || v->op != OP_MUL ||
+        v->type != r->type || r->type != IR_F32 || device_is_compiled(r->walk.k->l->caps))
+        return join(r, sum, value_of(r, s, which));
+    const ir_id x = tree_value_at(&r->walk, s, v->in[0]);
+    return ir_fma(r->walk.k->b, x, tree_value_at(&r->walk, s, v->in[1]), sum);
 }
 
 static uint32_t results(const reduce *r) {
@@ -336,8 +362,13 @@ static void sum_up(reduce *r, ir_id from, ir_id end, uint32_t step, ir_id all[RE
         }
         for (uint32_t a = 0; a < ahead; a++)
             for (uint32_t k = 0; k < n; k++) {
+                if (known) {
+                    const ir_id sum = ir_load(b, sums[k][a], zero, f->wide);
+                    ir_store(b, sums[k][a], zero, sum_and(r, &s[a], k, sum));
+                    continue;
+                }
                 ir_id x = value_of(r, &s[a], k);
-                if (a && !known && !whole)
+                if (a && !whole)
                     x = ir_select(b, ir_splat(b, inside[a], f->wide), x, neutral(r, f->wide));
                 ir_store(b, sums[k][a], zero, join(r, ir_load(b, sums[k][a], zero, f->wide), x));
             }
@@ -395,8 +426,14 @@ static beryl_status whole_rows(lowering *l, const graph_node *node, reduce *r, c
                 valid = ir_lt(b, outer, c->size[0]);
     /* a row that is none does another one's work, but for the store */
     const ir_id from = ir_add(b, begin, tile_mul(&k, deep, each));
-    ir_id x[RESULTS];
-    sum_up(r, from, end, f->lanes * each, x);
+    ir_id x[RESULTS], above[HIGH][RESULTS], above_at[HIGH][RESULTS];
+    for (uint32_t h = 0; h < f->high; h++) {
+        sum_up(r, from, end, f->lanes * each, x);
+        memcpy(above[h], x, sizeof x);
+        memcpy(above_at[h], c->row, sizeof above_at[h]);
+        for (uint32_t t = 0; t < c->t.n_tensor && h + 1 < f->high; t++)
+            c->row[t] = tile_add(&k, c->row[t], r->below[t]);
+    }
     for (uint32_t i = 0; i < results(r); i++) {
         if (!f->across) x[i] = join_vector(r, x[i], f->wide);
         if (f->across) x[i] = join_lanes(r, x[i], f->wide, local, lanes, f->rows);
@@ -409,6 +446,9 @@ static beryl_status whole_rows(lowering *l, const graph_node *node, reduce *r, c
         }
     }
     ir_if(b, ir_and(b, valid, ir_eq(b, deep, ir_u32(b, 0))));
+    for (uint32_t h = 0; h + 1 < f->high; h++)
+        for (uint32_t i = 0; i < results(r); i++)
+            ir_store(b, c->memory[i], above_at[h][i], finished(r, above[h][i], length, width));
     for (uint32_t i = 0; i < results(r); i++) {
         const ir_id at = tile_mul(&k, ir_add(b, tile_mul(&k, row, f->n_part), part), width);
         if (f->n_part > 1) ir_store(b, parts, part_at(r, &k, at, i), x[i]);
@@ -479,6 +519,11 @@ beryl_status tile_tree_reduce(lowering *l, const graph_node *node, const tree *t
     tree_walk_rows(c);
     r->f = form_of(l, c, r->type);
     if (r->f.across) c->w.size[c->w.n - 1].factor /= r->f.wide;
+    for (uint32_t i = 0, d = c->w.n - 2; r->f.high > 1 && i < c->t.n_tensor; i++) {
+        r->below[i] = c->w.stride[i][d];
+        c->w.stride[i][d] *= r->f.high;
+    }
+    if (r->f.high > 1) c->w.size[c->w.n - 2].factor /= r->f.high;
     const beryl_status status = whole_rows(l, node, r, name, error);
     return status == BERYL_OK && r->f.n_part > 1 ? join_parts(l, node, r, error) : status;
 }

@@ -377,6 +377,7 @@ bool tree_read(tree *t, const graph *g, const graph_region *r, graph_value root)
         if (t->n_product == TREE_PRODUCTS) return false;
         t->product[t->n_product++] = nodes[i];
     }
+    if (t->choice && !t->second) t->ending = tree_ending(g, r, t->choice);
     if (!t->has_inner) t->like = t->choice ? t->choice->in[0] : asked[0];
     t->shape = graph_tensor_at(g, t->like);
     t->rank = t->shape->rank;
@@ -393,7 +394,7 @@ bool tree_read(tree *t, const graph *g, const graph_region *r, graph_value root)
     }
     tree_add_given(t, r);
     for (uint32_t i = 0; i < r->n; i++)
-        if (nodes[i] != t->choice && nodes[i] != t->second &&
+        if (nodes[i] != t->choice && nodes[i] != t->second && nodes[i] != t->ending &&
             (!tree_is_product(nodes[i]) || is_low(nodes[i], root)))
             read_node(t, r, nodes[i],
                       (uint8_t[]){inside_of_input(nodes[i], i, 0, inside[i]),
@@ -415,7 +416,8 @@ bool tree_read(tree *t, const graph *g, const graph_region *r, graph_value root)
     ask_all(t);
     if (!holds_numbers(t)) return false;
     if (tree_reduces(t))
-        return t->n_out == 1u + (t->second != NULL) && t->tensors[0] == t->choice->out[0] &&
+        return t->n_out == 1u + (t->second != NULL) &&
+               t->tensors[0] == (t->ending ? t->ending : t->choice)->out[0] &&
                (!t->second || t->tensors[1] == t->second->out[0]) && !t->n_stat && !t->n_scan &&
                !t->n_product && !t->n_sum;
     return !(t->axes.n_row || t->n_scan) || !(t->has_root || t->choice || t->n_product || t->n_sum);

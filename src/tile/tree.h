@@ -112,6 +112,7 @@ typedef struct tree {
      * no value makes; NULL: none */
     const graph_node *choice;
     const graph_node *second; /* like `choice`, of the same elements; NULL: none */
+    const graph_node *ending; /* the cast of a reduction's result, which alone is stored, or NULL */
     graph_tensor whole;       /* of reductions: their input, as it is seen */
     /* linear or linear_id at its start, whose results are given: the first values */
     const graph_node *product[TREE_PRODUCTS];

@@ -11,6 +11,21 @@ static bool is_read(const graph_region *r, graph_value v) {
     return false;
 }
 
+const graph_node *tree_ending(const graph *g, const graph_region *r, const graph_node *reduction) {
+    const graph_node *ending = NULL;
+    if (BUILD_IS_SMALL || graph_tensor_at(g, reduction->out[0])->type != TYPE_F32) return NULL;
+    for (uint32_t i = 0; i < r->n; i++) {
+        const graph_node *node = r->node[i];
+        const base_type to = graph_tensor_at(g, node->out[0])->type;
+        for (uint32_t k = 0; k < node->n_in; k++) {
+            if (node->in[k] != reduction->out[0]) continue;
+            if (ending || node->op != OP_CAST || (to != TYPE_F16 && to != TYPE_BF16)) return NULL;
+            ending = node;
+        }
+    }
+    return ending && r->n_out == 1 && r->out[0] == ending->out[0] ? ending : NULL;
+}
+
 static bool lies_last(const tree *t, uint32_t axes) {
     const uint32_t rank = graph_tensor_at(t->g, t->like)->rank;
     return axes && axes + (axes & (0 - axes)) == 1u << rank;
@@ -22,7 +37,7 @@ void tree_inner_find(tree *t, const graph_region *r) {
     for (uint32_t i = 0; !BUILD_IS_SMALL && i < r->n; i++) {
         if (!graph_op_reduces(r->node[i]->op)) continue;
         if (!n++) t->like = r->node[i]->in[0], axes = r->node[i]->attr.sum.axes;
-        inside |= n > 1 || is_read(r, r->node[i]->out[0]);
+        inside |= n > 1 || (is_read(r, r->node[i]->out[0]) && !tree_ending(t->g, r, r->node[i]));
     }
     t->has_inner = n && inside && lies_last(t, axes);
 }

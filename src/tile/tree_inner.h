@@ -7,6 +7,8 @@
 
 /* Are there any? Sets t->has_inner and the value whose shape the tree has. */
 void tree_inner_find(tree *t, const graph_region *r);
+/* The cast of the reduction's F32 to halves that is the region's one result, or NULL. */
+const graph_node *tree_ending(const graph *g, const graph_region *r, const graph_node *reduction);
 /* t->axes are known: do rows lie along the last axes, and is each node in the tree's shape or a
  * number for each row? */
 bool tree_inner_fits(const tree *t, const graph_region *r);

@@ -527,7 +527,7 @@ export interface ValueOps {
     localAttention(k: Value, v: Value, far: Value | null, window: number, scale: number, cap: number): Value;
     /** Rotation by position, of floats: n (1 to 4) parts of x [.., d], one after another, each by its own angles: cosines and sines [n], each [.., r], broadcast against x, turn 2 * r elements. Element i is turned with i + r of its part; pairs: 2 * i with 2 * i + 1. What lies after the parts stays. Two parts by column and row: axial positions in two dimensions. */
     rotate(cosines: readonly Value[], sines: readonly Value[], pairs?: boolean): Value;
-    /** x [.., k] times transposed w [m, k] -> [.., m]; w of any type. */
+    /** x [.., k] times transposed w [m, k] -> [.., m] of the type of x: F32, halves; w of any type. */
     linear(w: Value): Value;
     /** x [n, u or 1, k], each with the matrix of w [e, m, k] that ids I32 [n, u] names -> [n, u, m]. An id out of range is 0. */
     linearId(w: Value, ids: Value): Value;
