@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { ROWS = 37, FEWER = 5 };
+enum { ROWS = 37, FEWER = 5, SHORT_ROWS = 131 };
 
 /* ---- what they are --------------------------------------------------------------------------- */
 
@@ -481,6 +481,38 @@ static void build_scaled(typed_side *s, const void *user) {
     typed_output(s, graph_tensor_at(s->g, y)->base ? graph_copy(s->g, y) : y);
 }
 
+/* A linear layer whose lines are too short for vectors along them, as those of adapters: packed. */
+static void build_short(typed_side *s, const void *user) {
+    const uint32_t *w = user; // [rows, depth]
+    const graph_dim x[] = {{SHORT_ROWS, 1}, {w[1], 0}}, lines[] = {{w[0], 0}, {w[1], 0}};
+    const graph_value in = typed_input(s, TYPE_F32, 2, x);
+    typed_output(s, graph_linear(s->g, in, typed_input(s, TYPE_F32, 2, lines)));
+}
+
+static void short_lines(test *t) {
+    static const uint32_t some[][2] = {{200, 16}, {130, 24}};
+    static const test_form host = {.name = "host", .device = "host"};
+    for (size_t i = 0; i < sizeof some / sizeof *some; i++) {
+        if (!test_case(t, "contract/short-lines/host-of-%u", some[i][1])) continue;
+        base_heap heap;
+        device *d = NULL;
+        beryl_error error = {0};
+        base_heap_init(&heap, NULL);
+        if (test_form_open(&host, &heap, &d, &error) != BERYL_OK) test_skip(t, "%s", error.message);
+        else
+            typed_run(t, &heap, d,
+                      &(typed_problem){.name = "short",
+                                       .build = build_short,
+                                       .what = some[i],
+                                       .rows = SHORT_ROWS,
+                                       .fewer = FEWER,
+                                       .fill = TYPED_UNIT,
+                                       .within = 24 * 0x1p-23, /* so many terms below 1 */
+                                       .dispatches = 2});
+        test_form_close(d);
+    }
+}
+
 static void limbs(test *t) {
     static const limbs_shape some[] = {
         /* up to 300 terms below 1, in another order, in F32 */
@@ -696,6 +728,7 @@ void test_contract(test *t) {
     if (test_case(t, "contract/refuses")) refuses(t, &heap);
     if (test_case(t, "contract/many-windows")) many_windows(t, &heap);
     pads(t);
+    short_lines(t);
     limbs(t);
     turns(t);
     for (size_t i = 0; i < CONVS; i++) {
