@@ -19,13 +19,12 @@ enum {
     SCRATCH_PACKED = 1,
     SCRATCH_PLACES = 2,
     VECTOR = 16,
-    PACK_FROM = 1 << 18,  /* products */
-    PANEL = 4 * VECTOR,   /* columns of a tile */
-    NEAR_BYTES = 1 << 20, /* of a processor's second cache */
-    ROWS = 6,             /* of it */
-    PACK_DEPTH = 8,       /* of sums that are worth packing */
-    SIDE_MIN = 8,         /* rows and columns of what schedules make tiles of */
-    DEPTH_MIN = 64        /* of sums along vectors */
+    PACK_FROM = 1 << 18, /* products */
+    PANEL = 4 * VECTOR,  /* columns of a tile */
+    ROWS = 6,            /* of it */
+    PACK_DEPTH = 8,      /* of sums that are worth packing */
+    SIDE_MIN = 8,        /* rows and columns of what schedules make tiles of */
+    DEPTH_MIN = 64       /* of sums along vectors */
 };
 
 static ir_type sum_type(base_type type) {
@@ -259,17 +258,24 @@ static bool is_lined(const contraction *c, class_kind kind) {
            depth->stride[t][depth->n - 1] == 1;
 }
 
-/* Lines of a factor that is packed in panels as wide as a tile: each lies as one in memory, and the
- * other factor is read by each of them, so that caches should hold it. */
+/* The factor that has the class is worth packing although vectors lie along it: its lines are far
+ * from each other, and read again for each row of the other one. */
+static bool is_far(const contraction *c, const lowering *l, class_kind along) {
+    enum { ROWS_MIN = 512, ROWS_LASTING = 64, TERMS_MIN = 256, APART = 512 };
+    const axes *depth = &c->of[CLASS_DEPTH],
+               *other = &c->of[along == CLASS_INNER ? CLASS_OUTER : CLASS_INNER];
+    const uint32_t t = contract_moves(&c->of[along], A) ? A : B;
+    return other->bound >= (is_lasting(c, l, along) ? ROWS_LASTING : ROWS_MIN) &&
+           depth->bound >= TERMS_MIN && is_one(depth, t) && depth->stride[t][depth->n - 1] >= APART;
+}
+
+/* Lines of a factor that is packed in panels as wide as a tile: each lies as one in memory. */
 static void part_panels(contraction *c, const lowering *l) {
     axes *of = &c->of[c->along], *batch = &c->of[CLASS_BATCH];
     const axes all = *of;
-    const class_kind other = c->along == CLASS_INNER ? CLASS_OUTER : CLASS_INNER;
-    const axes *depth = &c->of[CLASS_DEPTH];
-    const uint64_t bytes = c->of[other].bound * depth->bound * sizeof(float);
-    if (!is_lined(c, other) || (is_one(depth, OUT - 1 - c->packed) && bytes > NEAR_BYTES) ||
-        of->n != 1 || of->count.extent || of->bound % PANEL || of->bound == PANEL ||
-        batch->n == GRAPH_RANK_MAX || batch->count.extent)
+    if (!is_lined(c, c->along == CLASS_INNER ? CLASS_OUTER : CLASS_INNER) || of->n != 1 ||
+        of->count.extent || of->bound % PANEL || of->bound == PANEL || batch->n == GRAPH_RANK_MAX ||
+        batch->count.extent)
         return;
     uint32_t far[LOWER_WALK_TENSORS], near[LOWER_WALK_TENSORS];
     for (uint32_t t = 0; t < LOWER_WALK_TENSORS; t++)
@@ -303,10 +309,13 @@ static void choose_packed(contraction *c, const lowering *l, const graph_tensor 
     const uint64_t outer = c->of[CLASS_OUTER].bound, inner = c->of[CLASS_INNER].bound,
                    depth = c->of[CLASS_DEPTH].bound;
     if (!tile_is_host(l) || c->type != IR_F32 || outer < SIDE_MIN || inner < SIDE_MIN ||
-        depth < PACK_DEPTH || outer * inner * depth < PACK_FROM ||
-        (depth >= DEPTH_MIN && lies_along(c, CLASS_DEPTH, tensors)) ||
-        lies_along(c, CLASS_INNER, tensors) || lies_along(c, CLASS_OUTER, tensors) ||
-        part_batch(c, l, CLASS_OUTER, tensors) || part_batch(c, l, CLASS_INNER, tensors))
+        depth < PACK_DEPTH || outer * inner * depth < PACK_FROM)
+        return;
+    const bool far = is_far(c, l, CLASS_INNER) || is_far(c, l, CLASS_OUTER);
+    if ((depth >= DEPTH_MIN && lies_along(c, CLASS_DEPTH, tensors)) ||
+        (!far && lies_along(c, CLASS_INNER, tensors)) ||
+        (!far && lies_along(c, CLASS_OUTER, tensors)) || part_batch(c, l, CLASS_OUTER, tensors) ||
+        part_batch(c, l, CLASS_INNER, tensors))
         return;
     const class_kind along = packed_cost(c, l, CLASS_INNER) <= packed_cost(c, l, CLASS_OUTER)
                                  ? CLASS_INNER
