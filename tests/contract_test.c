@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { ROWS = 37, FEWER = 5 };
+enum { ROWS = 37, FEWER = 5, SHORT_ROWS = 131 };
 
 /* ---- what they are --------------------------------------------------------------------------- */
 
@@ -483,6 +483,54 @@ static void build_scaled(typed_side *s, const void *user) {
     typed_output(s, graph_tensor_at(s->g, y)->base ? graph_copy(s->g, y) : y);
 }
 
+/* What a processor packs: a linear layer whose lines are too short for vectors along them, as those
+ * of adapters; a matrix whose lines are far apart (rows 0). */
+typedef struct packed_shape {
+    const char *name;
+    uint32_t rows, depth;
+} packed_shape;
+
+static void build_packed(typed_side *s, const void *user) {
+    enum { ROWS_FAR = 520, COLUMNS = 64, APART = 512 };
+    const packed_shape *w = user;
+    const graph_dim x[] = {{w->rows ? SHORT_ROWS : ROWS_FAR, w->rows ? 1 : 0}, {w->depth, 0}},
+                    lines[] = {{w->rows, 0}, {w->depth, 0}}, far[] = {{w->depth, 0}, {APART, 0}};
+    const graph_value in = typed_input(s, TYPE_F32, 2, x),
+                      by = typed_input(s, TYPE_F32, 2, w->rows ? lines : far);
+    if (w->rows) typed_output(s, graph_linear(s->g, in, by));
+    else
+        typed_output(
+            s, graph_relu(s->g, graph_matmul(s->g, in, graph_narrow(s->g, by, 1, 0, COLUMNS, 1),
+                                             false, false)));
+}
+
+static void packs(test *t) {
+    static const packed_shape some[] = {
+        {"short-lines", 200, 16}, {"shorter-lines", 300, 9}, {"lines-far-apart", 0, 260}};
+    static const test_form host = {.name = "host", .device = "host"};
+    for (size_t i = 0; i < sizeof some / sizeof *some; i++) {
+        if (!test_case(t, "contract/packs/host-%s", some[i].name)) continue;
+        base_heap heap;
+        device *d = NULL;
+        beryl_error error = {0};
+        base_heap_init(&heap, NULL);
+        if (test_form_open(&host, &heap, &d, &error) != BERYL_OK) test_skip(t, "%s", error.message);
+        else
+            typed_run(t, &heap, d,
+                      &(typed_problem){.name = some[i].name,
+                                       .build = build_packed,
+                                       .what = &some[i],
+                                       .rows = SHORT_ROWS,
+                                       .fewer = FEWER,
+                                       .fill = TYPED_UNIT,
+                                       /* up to 300 terms below 1, in another order, in F32 */
+                                       .within = 3e-5,
+                                       .relative = 4e-6,
+                                       .dispatches = 2});
+        test_form_close(d);
+    }
+}
+
 static void limbs(test *t) {
     static const limbs_shape some[] = {
         /* up to 300 terms below 1, in another order, in F32 */
@@ -721,6 +769,7 @@ void test_contract(test *t) {
     if (test_case(t, "contract/refuses")) refuses(t, &heap);
     if (test_case(t, "contract/many-windows")) many_windows(t, &heap);
     pads(t);
+    packs(t);
     limbs(t);
     turns(t);
     for (size_t i = 0; i < CONVS; i++) {

@@ -169,9 +169,9 @@ static void check_nothing_keeps_states(test *t, const char *device) {
     beryl_graph_close(g);
 }
 
-/* Weights that processors pack in the first run are there in all that follow, also where that had no
- * rows: relu(a 1 x 1 convolution of h, plus h), h a 3 x 3 one of x [n, IN, SIDE, SIDE]. All numbers
- * are whole, so sums are exact. */
+/* Weights that processors pack in the first run are there in all that follow, also where that had
+ * no rows: relu(a 1 x 1 convolution of h, plus h), h a 3 x 3 one of x [n, IN, SIDE, SIDE]. All
+ * numbers are whole, so sums are exact. */
 static void check_packed_weights(test *t, const char *device) {
     enum { N = 2, IN = 18, OUT = 128, SIDE = 7, PIXELS = SIDE * SIDE, DEPTH = IN * 9 };
     static float x[N][IN][SIDE][SIDE], near[OUT][IN][3][3], across[OUT][OUT], y[N][OUT][PIXELS];

@@ -202,6 +202,55 @@ static beryl_status turned(tree_walk *c, const char *name, beryl_error *error) {
     return tile_end(k, lower_count_times(count, (uint64_t)tiles * tiers), 1, error);
 }
 
+/* Columns [from, to) of a row, whose first ones are at `begin`. */
+static void columns(tree_walk *c, const ir_id *begin, ir_id from, ir_id to) {
+    ir_builder *b = c->k->b;
+    const uint32_t last = c->w.n - 1;
+    const ir_id i = ir_loop(b, from, to, ir_u32(b, 1));
+    tree_spot s;
+    tree_spot_begin(&s, 1);
+    for (uint32_t t = 0; t < c->t.n_tensor; t++)
+        s.at[t] = c->w.stride[t][last]
+                      ? ir_add(b, begin[t], tile_mul(c->k, i, c->w.stride[t][last]))
+                      : begin[t];
+    tree_store(c, &s, 0);
+    ir_end(b);
+}
+
+/* The same on processors: a workgroup does a square whose sides are lines of a cache, so that each
+ * line that is read or written is used whole while it is there. */
+static beryl_status turned_squares(tree_walk *c, const char *name, beryl_error *error) {
+    enum { LINE = 64 };
+    tile_kernel *k = c->k;
+    lowering *l = k->l;
+    const uint32_t last = c->w.n - 1, side = LINE / base_type_block_bytes(c->t.seen[0].type),
+                   n_column = (uint32_t)c->w.size[last].factor,
+                   n_row = (uint32_t)c->w.size[last - 1].factor,
+                   tiles = (n_column + side - 1) / side, tiers = (n_row + side - 1) / side;
+    lower_walk outer = c->w;
+    outer.n -= 2;
+    tile_begin(k, l, k->node, name, 1);
+    ir_builder *b = k->b;
+    tree_declare(c);
+    ir_id total = ir_u32(b, 1);
+    for (uint32_t i = 0; i < outer.n; i++) total = ir_mul(b, total, c->size[i]);
+    const ir_id group = tile_group(k), tier = tile_div(k, group, tiles),
+                product = tile_div(k, tier, tiers),
+                first_row = tile_mul(k, tile_rem(k, tier, tiers), side),
+                first = tile_mul(k, tile_rem(k, group, tiles), side), one = ir_u32(b, 1),
+                end_row = ir_min(b, tile_add(k, first_row, side), ir_u32(b, n_row)),
+                end = ir_min(b, tile_add(k, first, side), ir_u32(b, n_column)),
+                start = tile_mul(k, product, n_row);
+    ir_if(b, ir_lt(b, product, total));
+    const ir_id row = ir_loop(b, first_row, end_row, one);
+    ir_id begin[LOWER_WALK_TENSORS];
+    tree_place(c, tile_mul(k, ir_add(b, start, row), n_column), 1, false, begin);
+    columns(c, begin, first, end);
+    ir_end(b), ir_end(b);
+    const lower_count count = outer.n ? lower_walk_count(l, &outer) : (lower_count){1, 0};
+    return tile_end(k, lower_count_times(count, (uint64_t)tiles * tiers), 1, error);
+}
+
 /* How the elements of a walk are dealt out. */
 typedef struct element_form {
     uint32_t wide, lanes, each; /* of a vector; of a workgroup; vectors of a lane */
@@ -247,28 +296,13 @@ static void settle(tree_walk *c, uint32_t v, bool holds) {
     s->holds[s->n++] = holds;
 }
 
-/* Columns of a row, whose first ones are at `begin`. */
-static void columns(tree_walk *c, const ir_id *begin, uint32_t from, uint32_t to) {
-    ir_builder *b = c->k->b;
-    const uint32_t last = c->w.n - 1;
-    if (from == to) return;
-    const ir_id i = ir_loop(b, ir_u32(b, from), ir_u32(b, to), ir_u32(b, 1));
-    tree_spot s;
-    tree_spot_begin(&s, 1);
-    for (uint32_t t = 0; t < c->t.n_tensor; t++)
-        s.at[t] = c->w.stride[t][last]
-                      ? ir_add(b, begin[t], tile_mul(c->k, i, c->w.stride[t][last]))
-                      : begin[t];
-    tree_store(c, &s, 0);
-    ir_end(b);
-}
-
 static void columns_by_parts(tree_walk *c, const element_form *f, const ir_id *begin) {
     const uint32_t n = (uint32_t)c->w.size[c->w.n - 1].factor, before = c->settled.n,
                    ends[] = {0, f->from, f->to, n};
     for (uint32_t part = 0; part < 3; part++) {
         settle(c, f->column, part == 1);
-        columns(c, begin, ends[part], ends[part + 1]);
+        if (ends[part] < ends[part + 1])
+            columns(c, begin, ir_u32(c->k->b, ends[part]), ir_u32(c->k->b, ends[part + 1]));
         c->settled.n = before;
     }
 }
@@ -375,6 +409,11 @@ static beryl_status elements(lowering *l, const graph_node *node, const tree *t,
         graph_element_bound(c->t.shape) >= TURNED_MANY && is_turned(c)) {
         k = (tile_kernel){.l = l, .node = node};
         return turned(c, name, error);
+    }
+    if (BUILD_HAS_C_TEXTS && f.wide == 1 && f.column == TREE_VALUES && tile_is_host(l) &&
+        graph_element_bound(c->t.shape) >= TURNED_MANY && is_turned(c)) {
+        k = (tile_kernel){.l = l, .node = node};
+        return turned_squares(c, name, error);
     }
     tile_begin(&k, l, node, name, f.lanes);
     tree_declare(c);

@@ -19,12 +19,12 @@ enum {
     SCRATCH_PACKED = 1,
     SCRATCH_PLACES = 2,
     VECTOR = 16,
-    PACK_FROM = 1 << 18,  /* products */
-    PANEL = 4 * VECTOR,   /* columns of a tile */
-    NEAR_BYTES = 1 << 20, /* of a processor's second cache */
-    LASTING_DEPTH = 128,  /* of sums that are worth it to pack the larger factor for all runs */
-    SIDE_MIN = 8,         /* rows and columns of what schedules make tiles of */
-    DEPTH_MIN = 64        /* of sums along vectors */
+    PACK_FROM = 1 << 18, /* products */
+    PANEL = 4 * VECTOR,  /* columns of a tile */
+    ROWS = 6,            /* of it */
+    PACK_DEPTH = 8,      /* of sums that are worth packing */
+    SIDE_MIN = 8,        /* rows and columns of what schedules make tiles of */
+    DEPTH_MIN = 64       /* of sums along vectors */
 };
 
 static ir_type sum_type(base_type type) {
@@ -249,47 +249,78 @@ static bool is_lasting(const contraction *c, const lowering *l, class_kind along
     return weight && !weight->is_state && !sized && !c->of[CLASS_DEPTH].count.extent;
 }
 
-/* The factor that has the class can be read as it is, once for each panel of the other one: windows,
- * which read what caches hold many times, or whole lines that stay in a cache. */
-static bool is_near(const contraction *c, class_kind kind) {
+/* The factor that has the class is read in whole lines, or as windows, which read what caches hold
+ * many times. */
+static bool is_lined(const contraction *c, class_kind kind) {
     const axes *of = &c->of[kind], *depth = &c->of[CLASS_DEPTH];
     const uint32_t t = contract_moves(of, A) ? A : B;
-    return !is_one(depth, t) || (of->n && of->stride[t][of->n - 1] == 1 &&
-                                 of->bound * depth->bound * sizeof(float) <= NEAR_BYTES);
+    return !is_one(depth, t) || of->stride[t][of->n - 1] == 1 ||
+           depth->stride[t][depth->n - 1] == 1;
+}
+
+/* The factor that has the class is worth packing although vectors lie along it: its lines are far
+ * from each other, and read again for each row of the other one. */
+static bool is_far(const contraction *c, const lowering *l, class_kind along) {
+    enum { ROWS_MIN = 512, ROWS_LASTING = 64, TERMS_MIN = 256, APART = 512 };
+    const axes *depth = &c->of[CLASS_DEPTH],
+               *other = &c->of[along == CLASS_INNER ? CLASS_OUTER : CLASS_INNER];
+    const uint32_t t = contract_moves(&c->of[along], A) ? A : B;
+    return other->bound >= (is_lasting(c, l, along) ? ROWS_LASTING : ROWS_MIN) &&
+           depth->bound >= TERMS_MIN && is_one(depth, t) && depth->stride[t][depth->n - 1] >= APART;
 }
 
 /* Lines of a factor that is packed in panels as wide as a tile: each lies as one in memory. */
 static void part_panels(contraction *c, const lowering *l) {
-    axes *of = &c->of[c->along], *batch = &c->of[CLASS_BATCH], whole = *of;
-    if (!is_near(c, c->along == CLASS_INNER ? CLASS_OUTER : CLASS_INNER) || of->n != 1 ||
+    axes *of = &c->of[c->along], *batch = &c->of[CLASS_BATCH];
+    const axes all = *of;
+    if (!is_lined(c, c->along == CLASS_INNER ? CLASS_OUTER : CLASS_INNER) || of->n != 1 ||
         of->count.extent || of->bound % PANEL || of->bound == PANEL || batch->n == GRAPH_RANK_MAX ||
         batch->count.extent)
         return;
     uint32_t far[LOWER_WALK_TENSORS], near[LOWER_WALK_TENSORS];
     for (uint32_t t = 0; t < LOWER_WALK_TENSORS; t++)
-        near[t] = whole.stride[t][0], far[t] = near[t] * PANEL;
+        near[t] = all.stride[t][0], far[t] = near[t] * PANEL;
     *of = NO_AXES;
-    add_axis(l, batch, (lower_count){whole.bound / PANEL, 0}, far);
+    add_axis(l, batch, (lower_count){all.bound / PANEL, 0}, far);
     add_axis(l, of, (lower_count){PANEL, 0}, near);
     c->width = PANEL;
 }
 
-/* Chooses what is packed: a weight, for all runs, else the smaller factor. */
+static uint64_t rounded(uint64_t n, uint64_t unit) {
+    return (n + unit - 1) / unit * unit;
+}
+
+/* Cycles with the class's factor packed: a step of two vectors each; elements that are packed, those
+ * that the other factor is read again by panels, and results that do not lie along the class. */
+static uint64_t packed_cost(const contraction *c, const lowering *l, class_kind along) {
+    enum { PACKS = 4, SCATTERS = 2 };
+    const class_kind other = along == CLASS_INNER ? CLASS_OUTER : CLASS_INNER;
+    const axes *of = &c->of[along];
+    const uint64_t n = of->bound, m = c->of[other].bound, depth = c->of[CLASS_DEPTH].bound;
+    uint64_t cost = rounded(n, PANEL) * rounded(m, ROWS) * depth / (2 * VECTOR);
+    if (!is_lasting(c, l, along)) cost += PACKS * n * depth;
+    if (!is_lined(c, other)) cost += m * depth * (rounded(n, PANEL) / PANEL - 1);
+    if (of->stride[OUT][of->n - 1] != 1) cost += SCATTERS * n * m;
+    return cost;
+}
+
+/* Chooses what is packed. */
 static void choose_packed(contraction *c, const lowering *l, const graph_tensor *const *tensors) {
     const uint64_t outer = c->of[CLASS_OUTER].bound, inner = c->of[CLASS_INNER].bound,
                    depth = c->of[CLASS_DEPTH].bound;
     if (!tile_is_host(l) || c->type != IR_F32 || outer < SIDE_MIN || inner < SIDE_MIN ||
-        depth < VECTOR || outer * inner * depth < PACK_FROM ||
-        (depth >= DEPTH_MIN && lies_along(c, CLASS_DEPTH, tensors)) ||
-        lies_along(c, CLASS_INNER, tensors) || lies_along(c, CLASS_OUTER, tensors) ||
-        part_batch(c, l, CLASS_OUTER, tensors) || part_batch(c, l, CLASS_INNER, tensors))
+        depth < PACK_DEPTH || outer * inner * depth < PACK_FROM)
         return;
-    const class_kind least = inner <= outer ? CLASS_INNER : CLASS_OUTER,
-                     most = inner <= outer ? CLASS_OUTER : CLASS_INNER,
-                     along = depth >= LASTING_DEPTH && is_lasting(c, l, most) && is_near(c, least)
-                                 ? most
-                                 : least;
-    const uint64_t width = ((along == CLASS_INNER ? inner : outer) + VECTOR - 1) / VECTOR * VECTOR;
+    const bool far = is_far(c, l, CLASS_INNER) || is_far(c, l, CLASS_OUTER);
+    if ((depth >= DEPTH_MIN && lies_along(c, CLASS_DEPTH, tensors)) ||
+        (!far && lies_along(c, CLASS_INNER, tensors)) ||
+        (!far && lies_along(c, CLASS_OUTER, tensors)) || part_batch(c, l, CLASS_OUTER, tensors) ||
+        part_batch(c, l, CLASS_INNER, tensors))
+        return;
+    const class_kind along = packed_cost(c, l, CLASS_INNER) <= packed_cost(c, l, CLASS_OUTER)
+                                 ? CLASS_INNER
+                                 : CLASS_OUTER;
+    const uint64_t width = rounded(c->of[along].bound, VECTOR);
     if (width * depth * c->of[CLASS_BATCH].bound * sizeof(float) > UINT32_MAX) return;
     c->along = along, c->width = (uint32_t)width;
     c->packed = contract_moves(&c->of[along], A) ? A : B;
@@ -640,7 +671,7 @@ beryl_status tile_contract(lowering *l, const graph_node *node, beryl_error *err
     return tile_contract_product(l, node, NULL, error);
 }
 
-/* A linear as a contraction. Does it go by limbs? */
+/* A linear of plain rows as a contraction; false: it is none. */
 static bool linear_of(const lowering *l, const graph_node *node, lower_count n, uint32_t stride,
                       contraction *c) {
     const graph_tensor *x = graph_tensor_at(l->g, node->in[0]),
@@ -660,19 +691,24 @@ static bool linear_of(const lowering *l, const graph_node *node, lower_count n, 
     add_axis(l, &c->of[CLASS_DEPTH], (lower_count){depth, 0},
              (uint32_t[LOWER_WALK_TENSORS]){1, 1, 0});
     if (BUILD_HAS_C_TEXTS) contract_choose_copies(l, c);
-    return is_limbs(c);
+    return true;
 }
 
 bool tile_contract_takes_linear(const lowering *l, const graph_node *node, lower_count n,
                                 uint32_t stride) {
     contraction c;
-    return linear_of(l, node, n, stride, &c);
+    return linear_of(l, node, n, stride, &c) && is_limbs(&c);
 }
 
 bool tile_contract_linear(lowering *l, const graph_node *node, lower_count n, uint32_t stride,
                           beryl_status *status, beryl_error *error) {
     contraction c;
-    const bool takes = linear_of(l, node, n, stride, &c);
+    if (!linear_of(l, node, n, stride, &c)) return false;
+    /* sums too short for vectors along them: lines of w are packed */
+    const uint64_t rows = c.of[CLASS_INNER].bound, depth = c.of[CLASS_DEPTH].bound;
+    const bool packs = tile_is_host(l) && depth >= PACK_DEPTH && depth < DEPTH_MIN &&
+                       rows >= SIDE_MIN && c.of[CLASS_OUTER].bound >= SIDE_MIN,
+               takes = is_limbs(&c) || packs;
     if (takes) *status = multiply(l, &c, error);
     return takes;
 }

@@ -115,8 +115,8 @@ void lower_groups_3d(lower_step *s, lower_count x, uint32_t per_x, lower_count y
                      lower_count z, uint32_t per_z);
 /* Its groups share loops: fewer than that, as many as the device takes, do all the work too. */
 void lower_groups_share(lower_step *s);
-/* It reads weights alone and writes scratch, which is kept from run to run: only the first run after
- * an upload has the step. Its groups are constants. */
+/* It reads weights alone and writes scratch, which is kept from run to run: only the first run
+ * after an upload has the step. Its groups are constants. */
 void lower_once(lower_step *s);
 beryl_status lower_step_end(lower_step *s, beryl_error *error);
 

@@ -15,8 +15,9 @@ typedef struct tile_matrix {
 /* false: no such matrix, or of a type that no kernel reads. */
 bool tile_matrix_of(const lowering *l, graph_value v, tile_matrix *w);
 
-/* A product of n vectors, which lie `stride` apart, with a matrix of values, where the units take
- * F32 in limbs (tile/contract_copy.c) and that is faster. false: it is not made. */
+/* A product of n vectors, which lie `stride` apart, with a matrix of values, where that is faster:
+ * units take F32 in limbs (tile/contract_copy.c), or a processor packs short lines. false: it is
+ * not made. */
 bool tile_contract_linear(lowering *l, const graph_node *node, lower_count n, uint32_t stride,
                           beryl_status *status, beryl_error *error);
 /* Would it be? Pure. */
