@@ -31,9 +31,8 @@ void trial_fill_block(base_random *random, base_type type, unsigned char *to, fl
  * order of the sum. Fast: activations are int8 in blocks of 32, which costs 0.4 % of uniform
  * numbers and up to 1.4 % where two such products are multiplied; few results scatter more. A
  * joined step of attention takes its own key and value before they are rounded for the cache:
- * with Q8_0 that is the same rounding, in the reference alone. Products with halves of a cache are
- * summed in halves over at most 64 terms, which rounds as much as the cache does. The room is wide,
- * since a false alarm refuses a good device and a wrong kernel is off by far more. */
+ * with Q8_0 that is the same rounding, in the reference alone. The room is wide, since a false
+ * alarm refuses a good device and a wrong kernel is off by far more. */
 double trial_tolerance(base_op op, bool exact, base_type cache) {
     /* another rounding of a tie in the cache */
     const double rounding = cache == TYPE_F32 ? 0 : cache == TYPE_F16 ? 1e-3 : 1e-2;
@@ -44,7 +43,7 @@ double trial_tolerance(base_op op, bool exact, base_type cache) {
     case CLOSE_FUNCTION: return 5e-5; /* exp of shaders */
     case CLOSE_PRODUCT: return exact ? 2e-5 : 2e-2;
     case CLOSE_CACHED: return rounding;
-    case CLOSE_ATTENDED: return 2e-4 + rounding + (!exact && cache == TYPE_F16 ? 1e-3 : 0);
+    case CLOSE_ATTENDED: return 2e-4 + rounding;
     case CLOSE_JOINED: return exact && cache != TYPE_Q8_0 ? 5e-5 : 4e-2;
     }
     return 0;

@@ -323,7 +323,6 @@ beryl_status tile_fused_attention(lowering *l, const graph_node *node, beryl_err
     const fused_attention *f = node->attr.fused.detail;
     attention_task a;
     attention_task_of_fused(l->g, f, &a);
-    a.fast = !l->settings.exact;
     lower_bytes(l, (uint64_t)f->head_dim * (f->k ? 8 : 4));
     return attend(l, node, &a, !f->merged_later, error);
 }

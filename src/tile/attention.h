@@ -170,16 +170,6 @@ ir_id attention_line_place(attention_lines *x, uint32_t line, ir_id four);
 /* Sum over the lanes of a group; every lane of the workgroup calls it. */
 ir_id attention_lanes_sum(attention_lines *x, ir_id value);
 
-/* ---- words of halves ------------------------------------------------------------------------- */
-
-/* Are products with an F16 cache of halves, two an instruction? Few of them are summed as such. */
-bool attention_packs(const device_caps *caps, const attention_task *a);
-/* Words of halves of a vector of f32, [width / 2]; the other way; and the sums of each word's two,
- * f32. */
-ir_id attention_packed(ir_builder *b, ir_id x);
-ir_id attention_unpacked(ir_builder *b, ir_id words);
-ir_id attention_packed_sums(ir_builder *b, ir_id words);
-
 /* Where an element of a line lies among so many in blocks, [d / ATTENTION_BLOCK, lines,
  * ATTENTION_BLOCK], as fragment_multiply wants factors. */
 ir_id attention_block_at(tile_kernel *k, ir_id line, ir_id element, uint32_t lines);

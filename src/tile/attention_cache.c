@@ -213,37 +213,6 @@ ir_id attention_cache_read(const attention_cache *c, ir_id element, uint32_t wid
                   ir_splat(b, ir_cast(b, IR_F32, ir_bitcast(b, IR_F16, 1, bits)), width));
 }
 
-/* ---- words of halves ------------------------------------------------------------------------- */
-
-bool attention_packs(const device_caps *caps, const attention_task *a) {
-    const uint32_t packing = DEVICE_LANGUAGE_BIT(DEVICE_WGSL) | DEVICE_LANGUAGE_BIT(DEVICE_IR);
-    return a->fast && a->cache == TYPE_F16 && caps->f16 && !device_is_processor(caps) &&
-           caps->languages & packing;
-}
-
-ir_id attention_packed(ir_builder *b, ir_id x) {
-    const uint8_t width = ir_at(b, x)->width;
-    ir_id words[ATTENTION_EIGHT / 2];
-    x = ir_max(b, ir_min(b, x, ir_number(b, IR_F32, width, 65504)),
-               ir_number(b, IR_F32, width, -65504));
-    x = ir_bitcast(b, IR_U32, width, x);
-    for (uint32_t w = 0; w < width / 2u; w++)
-        words[w] = ir_pack_halves(b, ir_extract(b, x, 2 * w), ir_extract(b, x, 2 * w + 1));
-    return width == 2 ? words[0] : ir_compose(b, words, width / 2);
-}
-
-ir_id attention_unpacked(ir_builder *b, ir_id words) {
-    return ir_cast(b, IR_F32, ir_bitcast(b, IR_F16, (uint8_t)(2 * ir_at(b, words)->width), words));
-}
-
-ir_id attention_packed_sums(ir_builder *b, ir_id words) {
-    const uint8_t width = ir_at(b, words)->width;
-    ir_id both = attention_unpacked(b, words), sums[ATTENTION_EIGHT];
-    for (uint32_t i = 0; i < width; i++)
-        sums[i] = ir_add(b, ir_extract(b, both, 2 * i), ir_extract(b, both, 2 * i + 1));
-    return width == 1 ? sums[0] : ir_compose(b, sums, width);
-}
-
 uint32_t attention_cache_unit(const attention_cache *c, uint32_t wanted) {
     /* two scales are a word */
     if (c->type != TYPE_F16) return c->type == TYPE_F32 ? 4 : 2 * BLOCK;

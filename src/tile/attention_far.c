@@ -12,9 +12,7 @@
  *   meet at the end.
  * Scores, weights and maxima have memory of their own, so two barriers a tile are enough. A tile
  * ends where the ring does. Keys beyond a tile's last repeat it; their weights are 0. The row's own
- * key and value, where they come along, are taken from workgroup memory by the first piece.
- * Packed, both products are of halves as the caches have them: a lane's part of a score, and a
- * tile's values, are summed as such and then become f32. */
+ * key and value, where they come along, are taken from workgroup memory by the first piece. */
 #include "tile/attention.h"
 #include "base/build.h"
 #include "base/error.h"
@@ -38,7 +36,6 @@ enum {
 typedef struct form {
     /* eights: of a key, a lane; ahead: of them; parts: lanes that have the same eight of d */
     uint32_t lanes, line_lanes, eights, ahead, parts, tile, n_split;
-    bool packed; /* products of halves, two an instruction (attention_packs) */
 } form;
 
 static uint32_t at_most(uint32_t a, uint32_t b) {
@@ -55,9 +52,7 @@ static uint32_t floats_of(uint32_t d, const form *f) { /* lines, then parts' sum
 }
 
 static uint32_t bytes_of(uint32_t d, const form *f) {
-    return (floats_of(d, f) + 2 * HEADS * f->tile + (2 * lines_of(f) + 2) * HEADS +
-            (f->packed ? HEADS * d / 2 : 0)) *
-           4;
+    return (floats_of(d, f) + 2 * HEADS * f->tile + (2 * lines_of(f) + 2) * HEADS) * 4;
 }
 
 static bool form_of(const device_caps *caps, const attention_task *a, form *f) {
@@ -78,11 +73,9 @@ static bool form_of(const device_caps *caps, const attention_task *a, form *f) {
                              : LANES_SMALL,
                 .line_lanes = at_most(at_most(caps->subgroup_size, LINE_LANES_MAX), columns),
                 .parts = THREADS / columns,
-                .tile = TILE,
-                .packed = attention_packs(caps, a)};
+                .tile = TILE};
     f->eights = columns / f->lanes;
     f->ahead = f->eights % AHEAD ? 1 : AHEAD;
-    if (bytes_of(a->d, f) > memory) f->packed = false;
     while (f->tile > TILE_MIN && bytes_of(a->d, f) > memory) f->tile /= 2;
     if (bytes_of(a->d, f) > memory || columns > f->line_lanes * ATTENTION_LINE_EIGHTS_MAX)
         return false;
@@ -117,9 +110,6 @@ typedef struct shared {
     /* workgroup: x.memory; [HEADS, tile]; [tile, HEADS]; [lines, HEADS]; the same and one more,
      * the maxima */
     ir_memory scores, weights, tops, totals;
-    /* of packed: the queries as halves, as their lines lie; registers [HEADS, 4], words of halves:
-     * sums of a tile's values */
-    ir_memory queries, few;
     /* registers: [KEYS, ahead, raw], [VALUES, raw], [HEADS, KEYS], [HEADS, 8], [HEADS] */
     ir_memory raw_keys, raw_values, score, sums, most, total, top, weight;
     ir_id lane, group, column, part;        /* of scores; of values */
@@ -207,15 +197,13 @@ static void declare(shared *s) {
     const uint32_t columns = THREADS / f->parts;
     s->x.memory = ir_workgroup(b, IR_F32, floats_of(s->a->d, f));
     s->scores = ir_workgroup(b, IR_F32, HEADS * f->tile);
-    s->weights = ir_workgroup(b, f->packed ? IR_U32 : IR_F32, HEADS * f->tile);
-    if (f->packed) s->queries = ir_workgroup(b, IR_U32, HEADS * s->a->d / 2);
+    s->weights = ir_workgroup(b, IR_F32, HEADS * f->tile);
     s->tops = ir_workgroup(b, IR_F32, lines_of(f) * HEADS);
     s->totals = ir_workgroup(b, IR_F32, (lines_of(f) + 1) * HEADS);
     attention_lines_declare(&s->x);
     s->raw_keys = ir_register(b, type, KEYS * f->ahead * s->keys.raw);
     s->raw_values = ir_register(b, type, VALUES * s->values.raw);
-    s->score = ir_register(b, f->packed ? IR_U32 : IR_F32, HEADS * KEYS);
-    if (f->packed) s->few = ir_register(b, IR_U32, HEADS * ATTENTION_EIGHT / 2);
+    s->score = ir_register(b, IR_F32, HEADS * KEYS);
     s->sums = ir_register(b, IR_F32, HEADS * ATTENTION_EIGHT);
     s->most = ir_register(b, IR_F32, HEADS);
     s->total = ir_register(b, IR_F32, HEADS);
@@ -229,22 +217,6 @@ static void declare(shared *s) {
 }
 
 /* ---- before the first key -------------------------------------------------------------------- */
-
-/* A word a turn: few instructions, which each lane executes once. */
-static void pack_queries(shared *s) {
-    tile_kernel *k = &s->k;
-    ir_builder *b = k->b;
-    const uint32_t words = ATTENTION_EIGHT / 2, d = s->a->d;
-    ir_id word = ir_loop(b, s->x.local, constant(s, HEADS * d / 2), constant(s, THREADS)),
-          within = tile_rem(k, word, words), eight = tile_rem(k, tile_div(k, word, words), d / 8);
-    ir_id at = ir_add(b, tile_mul(k, tile_div(k, word, d / 2), d), tile_mul(k, eight, 4));
-    at = ir_add(b, at,
-                ir_add(b, tile_mul(k, tile_rem(k, within, 2), 2),
-                       tile_mul(k, tile_div(k, within, 2), d / 2)));
-    ir_store(b, s->queries, word, attention_packed(b, ir_load(b, s->x.memory, at, 2)));
-    ir_end(b);
-    ir_barrier(b);
-}
 
 /* Nothing, or the row's own key: its score is the highest so far, so its weight is 1. */
 static void softmax_begin(shared *s) {
@@ -283,34 +255,6 @@ static void softmax_begin(shared *s) {
 
 /* ---- a tile ---------------------------------------------------------------------------------- */
 
-/* Of packed products words of halves, else f32: */
-static ir_id multiplied(shared *s, ir_id x, ir_id y, ir_id sum) {
-    return s->f.packed ? ir_fma_halves(s->k.b, x, y, sum) : ir_fma(s->k.b, x, y, sum);
-}
-
-static ir_id nothing(shared *s, uint8_t width) {
-    return s->f.packed ? ir_bits(s->k.b, IR_U32, width, 0) : ir_number(s->k.b, IR_F32, width, 0);
-}
-
-/* parts of an eight; */
-static uint32_t parts_of(const shared *s) {
-    return s->f.packed ? ATTENTION_EIGHT / 2 : ATTENTION_EIGHT;
-}
-
-/* an eight of a key or value that a lane asked for; */
-static ir_id factor(shared *s, const attention_cache *cache, ir_memory from, uint32_t place) {
-    return s->f.packed ? ir_load(s->k.b, from, constant(s, place * cache->raw), cache->raw)
-                       : fetched(s, cache, from, place);
-}
-
-/* and one of a query. */
-static ir_id query_eight(shared *s, uint32_t h, ir_id eight) {
-    tile_kernel *k = &s->k;
-    if (!s->f.packed) return line_eight(s, constant(s, h), eight);
-    ir_id at = tile_add(k, tile_mul(k, eight, ATTENTION_EIGHT / 2), h * s->a->d / 2);
-    return ir_load(k->b, s->queries, at, ATTENTION_EIGHT / 2);
-}
-
 /* Adds this lane's part of KEYS keys' scores. */
 static void products(shared *s, const tile *t, ir_id first) {
     tile_kernel *k = &s->k;
@@ -322,8 +266,8 @@ static void products(shared *s, const tile *t, ir_id first) {
     for (uint32_t a = 0; a < f->ahead; a++) {
         ir_id keys[KEYS], turned[ATTENTION_EIGHT], eight = tile_add(k, begun, a);
         for (uint32_t i = 0; i < KEYS; i++)
-            keys[i] = factor(s, &s->keys, s->raw_keys, a * KEYS + i);
-        for (uint32_t e = 0; e < parts_of(s); e++) {
+            keys[i] = fetched(s, &s->keys, s->raw_keys, a * KEYS + i);
+        for (uint32_t e = 0; e < ATTENTION_EIGHT; e++) {
             ir_id column[KEYS];
             for (uint32_t i = 0; i < KEYS; i++) column[i] = ir_extract(b, keys[i], e);
             turned[e] = ir_compose(b, column, KEYS);
@@ -334,10 +278,11 @@ static void products(shared *s, const tile *t, ir_id first) {
             ir_end(b);
         }
         for (uint32_t h = 0; h < HEADS; h++) {
-            ir_id query = query_eight(s, h, ir_add(b, tile_mul(k, eight, f->lanes), s->lane));
+            ir_id query =
+                line_eight(s, constant(s, h), ir_add(b, tile_mul(k, eight, f->lanes), s->lane));
             ir_id sum = ir_load(b, s->score, constant(s, h * KEYS), KEYS);
-            for (uint32_t e = 0; e < parts_of(s); e++)
-                sum = multiplied(s, turned[e], ir_splat(b, ir_extract(b, query, e), KEYS), sum);
+            for (uint32_t e = 0; e < ATTENTION_EIGHT; e++)
+                sum = ir_fma(b, turned[e], ir_splat(b, ir_extract(b, query, e), KEYS), sum);
             ir_store(b, s->score, constant(s, h * KEYS), sum);
         }
     }
@@ -353,7 +298,7 @@ static void scores(shared *s, const tile *t) {
     ir_id round = ir_loop(b, s->zero, t->count, constant(s, step)),
           first = ir_add(b, round, tile_mul(k, s->group, KEYS)), some = ir_lt(b, first, t->count);
     for (uint32_t h = 0; h < HEADS; h++)
-        ir_store(b, s->score, constant(s, h * KEYS), nothing(s, KEYS));
+        ir_store(b, s->score, constant(s, h * KEYS), ir_number(b, IR_F32, KEYS, 0));
     ir_if(b, some);
     products(s, t, first);
     ir_id next = tile_add(k, first, step);
@@ -362,10 +307,8 @@ static void scores(shared *s, const tile *t) {
     ir_end(b);
     ir_end(b);
     ir_id sums[HEADS];
-    for (uint32_t h = 0; h < HEADS; h++) {
+    for (uint32_t h = 0; h < HEADS; h++)
         sums[h] = ir_load(b, s->score, constant(s, h * KEYS), KEYS);
-        if (f->packed) sums[h] = attention_packed_sums(b, sums[h]);
-    }
     for (uint32_t m = HEADS / 2; m; m /= 2)
         for (uint32_t h = 0; h < m; h++)
             sums[h] = ir_add(b, sums[h], ir_subgroup_shuffle_xor(b, sums[h + m], m));
@@ -403,12 +346,6 @@ static ir_id highest(shared *s, ir_id before) {
     return larger(b, before, ir_compose(b, heads, HEADS));
 }
 
-/* Words of a weight and the same again. */
-static ir_id twice(shared *s, ir_id weight) {
-    ir_id bits = ir_bitcast(s->k.b, IR_U32, HEADS, weight);
-    return ir_pack_halves(s->k.b, bits, bits);
-}
-
 static void weights(shared *s, const tile *t) {
     tile_kernel *k = &s->k;
     ir_builder *b = k->b;
@@ -424,7 +361,7 @@ static void weights(shared *s, const tile *t) {
     ir_end(b);
     ir_id weight = ir_load(b, s->weight, s->zero, HEADS);
     if (f->tile < THREADS) ir_if(b, ir_lt(b, local, constant(s, f->tile)));
-    ir_store(b, s->weights, tile_mul(k, local, HEADS), f->packed ? twice(s, weight) : weight);
+    ir_store(b, s->weights, tile_mul(k, local, HEADS), weight);
     if (f->tile < THREADS) ir_end(b);
     ir_store(b, s->most, s->zero, now);
     ir_store(b, s->total, s->zero, ir_fma(b, ir_load(b, s->total, s->zero, HEADS), keep, weight));
@@ -437,25 +374,18 @@ static void weights(shared *s, const tile *t) {
 static void values(shared *s, const tile *t) {
     tile_kernel *k = &s->k;
     ir_builder *b = k->b;
-    const uint32_t step = s->f.parts * VALUES, wide = parts_of(s);
-    ir_memory sums = s->f.packed ? s->few : s->sums;
-    for (uint32_t h = 0; h < HEADS && s->f.packed; h++)
-        ir_store(b, sums, constant(s, h * wide), nothing(s, (uint8_t)wide));
+    const uint32_t step = s->f.parts * VALUES;
     ir_id first = ir_loop(b, tile_mul(k, s->part, VALUES), t->count, constant(s, step));
     for (uint32_t i = 0; i < VALUES; i++) {
-        ir_id value = factor(s, &s->values, s->raw_values, i);
+        ir_id value = fetched(s, &s->values, s->raw_values, i);
         fetch_value(s, t, tile_add(k, first, step), i);
         ir_id weight = ir_load(b, s->weights, tile_mul(k, tile_add(k, first, i), HEADS), HEADS);
         for (uint32_t h = 0; h < HEADS; h++) {
-            ir_id at = constant(s, h * wide), by = ir_splat(b, ir_extract(b, weight, h), wide);
-            ir_store(b, sums, at, multiplied(s, value, by, ir_load(b, sums, at, wide)));
+            ir_id at = constant(s, h * 8), by = ir_splat(b, ir_extract(b, weight, h), 8);
+            ir_store(b, s->sums, at, ir_fma(b, value, by, ir_load(b, s->sums, at, 8)));
         }
     }
     ir_end(b);
-    for (uint32_t h = 0; h < HEADS && s->f.packed; h++) {
-        ir_id at = constant(s, h * 8), few = ir_load(b, sums, constant(s, h * wide), wide);
-        ir_store(b, s->sums, at, ir_add(b, ir_load(b, s->sums, at, 8), attention_unpacked(b, few)));
-    }
 }
 
 static void turn(shared *s, ir_id i) {
@@ -566,7 +496,6 @@ beryl_status attention_far(lowering *l, const graph_node *node, const attention_
     ir_end(b);
     attention_lines_make(&s.x);
     ir_barrier(b);
-    if (s.f.packed) pack_queries(&s);
     softmax_begin(&s);
     attention_lines_store_own(&s.x, &s.of, &s.keys, &s.values);
     ir_id i = ir_loop(b, s.zero, s.turns, constant(&s, 1));

@@ -32,7 +32,7 @@ enum {
 typedef struct form {
     /* eights: of a head, a lane; join: heads at a time; piece: least keys */
     uint32_t lanes, groups, heads, eights, n_split, join, piece;
-    bool subgroups, near, packed; /* packed: products of halves (attention_packs) */
+    bool subgroups, near;
 } form;
 
 static uint32_t at_least(uint32_t a, uint32_t b) {
@@ -77,9 +77,7 @@ static bool form_of(const device_caps *caps, const attention_task *a, form *f) {
     const uint32_t memory = caps->workgroup_bytes ? caps->workgroup_bytes : 16384,
                    invocations = caps->workgroup_invocations ? caps->workgroup_invocations : 256;
     if (a->d % ATTENTION_EIGHT || a->n_head % a->n_kv) return false;
-    *f = (form){.subgroups = caps->subgroups && caps->subgroup_size > 1,
-                .join = 1,
-                .packed = attention_packs(caps, a)};
+    *f = (form){.subgroups = caps->subgroups && caps->subgroup_size > 1, .join = 1};
     uint32_t lanes = f->subgroups ? at_most(caps->subgroup_size, LANES_MAX) : LANES_TREE;
     /* too narrow */
     if (f->subgroups && a->d > ATTENTION_EIGHT * ATTENTION_EIGHTS_MAX * lanes) f->subgroups = false;
@@ -162,7 +160,7 @@ typedef struct shared {
     ir_memory stats;                                   /* of the workgroup */
     ir_memory raw_keys, raw_values, sums, most, total; /* registers */
     ir_id begin, end, ring;
-    ir_id queries[HEADS * ATTENTION_EIGHTS_MAX]; /* [head, eight]; packed: words of halves */
+    ir_id queries[HEADS * ATTENTION_EIGHTS_MAX]; /* [head, eight] */
 } shared;
 
 /* Eight c of a line in workgroup memory, of this lane: f32x8. */
@@ -230,23 +228,7 @@ static ir_id fetched(shared *s, const attention_cache *cache, ir_memory from, ui
     return attention_cache_values(cache, raw);
 }
 
-/* The same as a product takes it: packed ones as it lies. */
-static ir_id factor(shared *s, const attention_cache *cache, ir_memory from, uint32_t key,
-                    uint32_t c) {
-    if (!s->f.packed) return fetched(s, cache, from, key, c);
-    return ir_load(s->k.b, from, ir_u32(s->k.b, (key * s->f.eights + c) * cache->raw), cache->raw);
-}
-
-/* x . y in a word of two halves. */
-static ir_id dot_packed(shared *s, ir_id x, ir_id y, ir_id sum) {
-    ir_builder *b = s->k.b;
-    for (uint32_t w = 0; w < ATTENTION_EIGHT / 2; w++)
-        sum = ir_fma_halves(b, ir_extract(b, x, w), ir_extract(b, y, w),
-                            sum == IR_NO_ID ? ir_u32(b, 0) : sum);
-    return sum;
-}
-
-/* The same of f32: four partial sums. */
+/* x . y, four partial sums. */
 static ir_id dot(shared *s, ir_id x, ir_id y, ir_id sum) {
     ir_builder *b = s->k.b;
     ir_id low[2] = {ir_swizzle(b, x, 4, 0x3210), ir_swizzle(b, y, 4, 0x3210)},
@@ -259,13 +241,22 @@ static ir_id sums_at(shared *s, uint32_t head, uint32_t c) {
     return ir_u32(s->k.b, (head * s->f.eights + c) * 8);
 }
 
-/* The row's own key, whose score is the first group's maximum so far. Every piece computes the
- * score (those that have no such line, of zeros): without subgroups its sum has barriers, which
- * PoCL 3.1 gets wrong in conditions. */
-static void own_begin(shared *s) {
+/* Registers before the first key: nothing, or the row's own key, whose score is the first
+ * group's maximum so far. Every piece computes the score (those that have no such line, of
+ * zeros): without subgroups its sum has barriers, which PoCL 3.1 gets wrong in conditions. */
+static void softmax_begin(shared *s) {
     tile_kernel *k = &s->k;
     ir_builder *b = k->b;
     const form *f = &s->f;
+    for (uint32_t h = 0; h < f->heads; h++) {
+        ir_store(b, s->most, ir_u32(b, h), ir_f32(b, ATTENTION_LEAST));
+        ir_store(b, s->total, ir_u32(b, h), ir_f32(b, 0));
+        for (uint32_t c = 0; c < f->eights; c++) {
+            s->queries[h * f->eights + c] = line_eight(s, h, c);
+            ir_store(b, s->sums, sums_at(s, h, c), ir_number(b, IR_F32, 8, 0));
+        }
+    }
+    if (!s->a->k) return;
     const ir_id owns = ir_and(b, s->x.fresh, ir_eq(b, s->x.member, ir_u32(b, 0)));
     for (uint32_t h = 0; h < f->heads; h++) {
         ir_id sum = IR_NO_ID;
@@ -281,57 +272,6 @@ static void own_begin(shared *s) {
     }
 }
 
-/* Registers before the first key: nothing, or the row's own. */
-static void softmax_begin(shared *s) {
-    ir_builder *b = s->k.b;
-    const form *f = &s->f;
-    for (uint32_t h = 0; h < f->heads; h++) {
-        ir_store(b, s->most, ir_u32(b, h), ir_f32(b, ATTENTION_LEAST));
-        ir_store(b, s->total, ir_u32(b, h), ir_f32(b, 0));
-        for (uint32_t c = 0; c < f->eights; c++) {
-            s->queries[h * f->eights + c] = line_eight(s, h, c);
-            ir_store(b, s->sums, sums_at(s, h, c), ir_number(b, IR_F32, 8, 0));
-        }
-    }
-    if (s->a->k) own_begin(s);
-    for (uint32_t i = 0; i < f->heads * f->eights && f->packed; i++)
-        s->queries[i] = attention_packed(b, s->queries[i]);
-}
-
-/* Adds the round's values by their weights, f32xKEYS of each head; */
-static void add(shared *s, const ir_id *weights) {
-    ir_builder *b = s->k.b;
-    const form *f = &s->f;
-    for (uint32_t i = 0; i < KEYS; i++)
-        for (uint32_t c = 0; c < f->eights; c++) {
-            ir_id value = fetched(s, &s->values, s->raw_values, i, c);
-            for (uint32_t h = 0; h < f->heads; h++) {
-                ir_id at = sums_at(s, h, c);
-                ir_store(b, s->sums, at,
-                         ir_fma(b, value, ir_splat(b, ir_extract(b, weights[h], i), 8),
-                                ir_load(b, s->sums, at, 8)));
-            }
-        }
-}
-
-/* in halves as far as one round goes. */
-static void add_packed(shared *s, const ir_id *weights) {
-    ir_builder *b = s->k.b;
-    const form *f = &s->f;
-    const uint32_t words = ATTENTION_EIGHT / 2;
-    for (uint32_t h = 0; h < f->heads; h++) {
-        ir_id bits = ir_bitcast(b, IR_U32, KEYS, weights[h]), both = ir_pack_halves(b, bits, bits);
-        for (uint32_t c = 0; c < f->eights; c++) {
-            ir_id at = sums_at(s, h, c), sum = ir_bits(b, IR_U32, words, 0);
-            for (uint32_t i = 0; i < KEYS; i++)
-                sum = ir_fma_halves(b, factor(s, &s->values, s->raw_values, i, c),
-                                    ir_splat(b, ir_extract(b, both, i), words), sum);
-            ir_store(b, s->sums, at,
-                     ir_add(b, ir_load(b, s->sums, at, 8), attention_unpacked(b, sum)));
-        }
-    }
-}
-
 /* One round: KEYS keys a group. */
 static void turn(shared *s, ir_id tile) {
     tile_kernel *k = &s->k;
@@ -344,14 +284,11 @@ static void turn(shared *s, ir_id tile) {
         seen[i] = ir_lt(b, ir_add(b, tile_add(k, tile, i * f->groups), s->x.member), s->end);
         for (uint32_t h = 0; h < f->heads; h++) parts[h][i] = IR_NO_ID;
         for (uint32_t c = 0; c < f->eights; c++) {
-            ir_id key = factor(s, &s->keys, s->raw_keys, i, c);
+            ir_id key = fetched(s, &s->keys, s->raw_keys, i, c);
             for (uint32_t h = 0; h < f->heads; h++)
-                parts[h][i] = (f->packed ? dot_packed : dot)(s, s->queries[h * f->eights + c], key,
-                                                             parts[h][i]);
+                parts[h][i] = dot(s, s->queries[h * f->eights + c], key, parts[h][i]);
         }
-        for (uint32_t h = 0; h < f->heads; h++)
-            parts[h][i] =
-                f->packed ? attention_packed_sums(b, parts[h][i]) : tile_sum_vector(k, parts[h][i]);
+        for (uint32_t h = 0; h < f->heads; h++) parts[h][i] = tile_sum_vector(k, parts[h][i]);
     }
     ir_if(b, more);
     fetch(s, next, &s->keys, s->raw_keys);
@@ -373,8 +310,16 @@ static void turn(shared *s, ir_id tile) {
             ir_store(b, s->sums, sums_at(s, h, c),
                      ir_mul(b, ir_load(b, s->sums, sums_at(s, h, c), 8), ir_splat(b, keep, 8)));
     }
-    if (f->packed) add_packed(s, scores);
-    else add(s, scores);
+    for (uint32_t i = 0; i < KEYS; i++)
+        for (uint32_t c = 0; c < f->eights; c++) {
+            ir_id value = fetched(s, &s->values, s->raw_values, i, c);
+            for (uint32_t h = 0; h < f->heads; h++) {
+                ir_id at = sums_at(s, h, c);
+                ir_store(b, s->sums, at,
+                         ir_fma(b, value, ir_splat(b, ir_extract(b, scores[h], i), 8),
+                                ir_load(b, s->sums, at, 8)));
+            }
+        }
     ir_if(b, more);
     fetch(s, next, &s->values, s->raw_values);
     ir_end(b);

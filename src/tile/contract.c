@@ -690,7 +690,7 @@ static bool linear_of(const lowering *l, const graph_node *node, lower_count n, 
              (uint32_t[LOWER_WALK_TENSORS]){0, depth, 1});
     add_axis(l, &c->of[CLASS_DEPTH], (lower_count){depth, 0},
              (uint32_t[LOWER_WALK_TENSORS]){1, 1, 0});
-    if (BUILD_HAS_C_TEXTS) contract_choose_copies(l, c);
+    contract_choose_copies(l, c);
     return true;
 }
 
