@@ -591,8 +591,6 @@ static void test_builder(test *t) {
         ONE(ir_dot4_i8(b, word, word, sum), IR_DOT4_I8, IR_I32, 1)
         ONE(ir_dot4_u8(b, word, word, sum), IR_DOT4_U8, IR_I32, 1)
         ONE(ir_permute_bytes(b, word, word, word), IR_PERMUTE_BYTES, IR_U32, 1)
-        ONE(ir_pack_halves(b, word, word), IR_PACK_HALVES, IR_U32, 1)
-        ONE(ir_fma_halves(b, word, word, word), IR_FMA_HALVES, IR_U32, 1)
         ONE(ir_cast(b, IR_BOOL, u), IR_CAST, IR_BOOL, 2)
         ONE(ir_bitcast(b, IR_U16, 1, u), IR_BITCAST, IR_U16, 1)
         ONE(ir_subgroup_add(b, f), IR_SUBGROUP_ADD, IR_F16, 4)
@@ -704,10 +702,6 @@ static const struct rule {
     {IR_DOT4_U8, IR_I32, IR_I32, {0xffffffff, 0x80808080, 0}, (uint32_t)-130560},
     {IR_PERMUTE_BYTES, IR_U32, IR_U32, {0x33221100, 0x77665544, 0x7430}, 0x77443300},
     {IR_PERMUTE_BYTES, IR_U32, IR_U32, {0x33221180, 0x77e65544, 0x1ed8}, 0x11ff00ff},
-    {IR_PACK_HALVES, IR_U32, IR_U32, {0x3f800000, 0xc0000000}, 0xc0003c00},
-    {IR_PACK_HALVES, IR_U32, IR_U32, {0x3f801000, 0x47800000}, 0x7c003c00}, /* ties to even */
-    {IR_FMA_HALVES, IR_U32, IR_U32, {0x40003c00, 0x42004200, 0xc7003c00}, 0xbc004400},
-    {IR_FMA_HALVES, IR_U32, IR_U32, {0x3c013c01, 0x3c013c01, 0xbc02bc00}, 0x00101800},
     /* floats */
     {IR_NEG, IR_F32, IR_F32, {0}, 0x80000000},
     {IR_NEG, IR_F32, IR_F32, {0x7fc00000}, 0xffc00000},

@@ -368,10 +368,6 @@ const char *codegen_expression(codegen *g, ir_id id, const char *const *in) {
         return expand(g, IR_I32, "$0 + $1", both); /* wraps: it is no constant expression */
     }
     const char *template = template_of(g, text, type);
-    if (op == IR_FMA_HALVES && g->language->wgsl && (!g->caps || g->caps->f16)) {
-        template = "packed_fma_halves($0, $1, $2)";
-        g->uses_f16 = true;
-    }
     if (!template) {
         codegen_fail(g, id, "there is no such expression");
         return "";

@@ -83,18 +83,6 @@ static const codegen_helper helpers[] = {
     {"round_f16", WGSL, "fn round_f16(x: f32) -> f32 {\n    return f32_of_f16(f16_by_bits(x));\n}\n"},
     {"f16x2_of_f32", ALL, "fn f16x2_of_f32(x: f32, y: f32) -> u32 {\n    return f16_of_f32(x) | (f16_of_f32(y) << 16u);\n}\n"},
     {"round_f16", ALL, "fn round_f16(x: f32) -> f32 {\n    return f32_of_f16(f16_of_f32(x));\n}\n"},
-    {"pack_halves", WGSL, "fn pack_halves(x: u32, y: u32) -> u32 {\n    return pack2x16float(vec2<f32>(bitcast<f32>(x), bitcast<f32>(y)));\n}\n"},
-    {"pack_halves", ALL, "fn pack_halves(x: u32, y: u32) -> u32 {\n    return f16x2_of_f32(bitcast<f32>(x), bitcast<f32>(y));\n}\n"},
-    /* drivers see that halves become f32 for the words' sake alone */
-    {"packed_fma_halves", WGSL,
-     "fn halves_of(x: u32) -> vec2<f16> {\n    return vec2<f16>(unpack2x16float(x));\n}\n"
-     "fn packed_fma_halves(x: u32, y: u32, z: u32) -> u32 {\n"
-     "    return pack2x16float(vec2<f32>(fma(halves_of(x), halves_of(y), halves_of(z))));\n}\n"},
-    {"fma_halves", ALL,
-     "fn fma_halves(x: u32, y: u32, z: u32) -> u32 {\n"
-     "    let low: f32 = f32_of_f16(x & 0xffffu) * f32_of_f16(y & 0xffffu) + f32_of_f16(z & 0xffffu);\n"
-     "    let high: f32 = f32_of_f16(x >> 16u) * f32_of_f16(y >> 16u) + f32_of_f16(z >> 16u);\n"
-     "    return pack_halves(bitcast<u32>(low), bitcast<u32>(high));\n}\n"},
     {"round_bf16", ALL,
      "fn round_bf16(x: f32) -> f32 {\n"
      "    let bits: u32 = bitcast<u32>(x);\n"

@@ -358,14 +358,6 @@ ir_id ir_permute_bytes(ir_builder *b, ir_id x, ir_id y, ir_id places) {
     return like(b, IR_PERMUTE_BYTES, 0, 3, (ir_id[]){x, y, places});
 }
 
-ir_id ir_pack_halves(ir_builder *b, ir_id x, ir_id y) {
-    return like(b, IR_PACK_HALVES, 0, 2, (ir_id[]){x, y});
-}
-
-ir_id ir_fma_halves(ir_builder *b, ir_id x, ir_id y, ir_id z) {
-    return like(b, IR_FMA_HALVES, 0, 3, (ir_id[]){x, y, z});
-}
-
 ir_id ir_cast(ir_builder *b, ir_type type, ir_id x) {
     ir_type own;
     uint8_t width;

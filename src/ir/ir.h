@@ -325,8 +325,6 @@ ir_id ir_select(ir_builder *b, ir_id condition, ir_id x, ir_id y);
 ir_id ir_dot4_i8(ir_builder *b, ir_id x, ir_id y, ir_id sum);
 ir_id ir_dot4_u8(ir_builder *b, ir_id x, ir_id y, ir_id sum);
 ir_id ir_permute_bytes(ir_builder *b, ir_id x, ir_id y, ir_id places);
-ir_id ir_pack_halves(ir_builder *b, ir_id x, ir_id y);
-ir_id ir_fma_halves(ir_builder *b, ir_id x, ir_id y, ir_id z);
 ir_id ir_cast(ir_builder *b, ir_type type, ir_id x); /* x itself where it has the type */
 ir_id ir_bitcast(ir_builder *b, ir_type type, uint32_t width, ir_id x);
 

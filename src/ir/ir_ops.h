@@ -218,12 +218,6 @@
       "byte i: byte s of the eight of x and y, x's first, s: the low three bits of nibble i of " \
       "z; z's fourth bit: all its sign",                                                         \
       TEXT("permute_bytes($0, $1, $2)"), BITS(permute_bytes(x, y, z)))                           \
-    X(PACK_HALVES, pack_halves, SAME, 2, IR_U32S, IR_PURE, NEAR,                                 \
-      "the bits of two f32, rounded to the halves of a word, x's the low one",                   \
-      TEXT("pack_halves($0, $1)"), BITS(pack_halves(x, y)))                                      \
-    X(FMA_HALVES, fma_halves, SAME, 3, IR_U32S, IR_PURE, NEAR,                                   \
-      "x * y + z of both halves of words, with one rounding or two",                             \
-      TEXT("fma_halves($0, $1, $2)"), BITS(fma_halves(x, y, z)))                                 \
     X(IS_NAN, is_nan, COMPARE, 1, IR_FLOATS, IR_PURE, EXACT, "x is not a number",                \
       TEXT("nan_$t($0)"), BITS(is_nan(in_type, x)))                                              \
     X(CAST, cast, CAST, 1, IR_ANY, IR_PURE, EXACT,                                               \

@@ -146,20 +146,6 @@ static uint64_t permute_bytes(uint64_t x, uint64_t y, uint64_t z) {
     return out;
 }
 
-static uint64_t pack_halves(uint64_t x, uint64_t y) {
-    return bits_of(IR_F16, float_of(IR_F32, x)) | bits_of(IR_F16, float_of(IR_F32, y)) << 16;
-}
-
-static uint64_t fma_halves(uint64_t x, uint64_t y, uint64_t z) {
-    uint64_t out = 0;
-    for (uint32_t at = 0; at < 32; at += 16)
-        out |= bits_of(IR_F16,
-                       float_of(IR_F16, x >> at & 0xffff) * float_of(IR_F16, y >> at & 0xffff) +
-                           float_of(IR_F16, z >> at & 0xffff))
-               << at;
-    return out;
-}
-
 static uint64_t dot4_i8(uint64_t x, uint64_t y, uint64_t sum) {
     for (uint32_t byte = 0; byte < 32; byte += 8)
         sum += (uint64_t)(signed_of(IR_I8, x >> byte & 255) * signed_of(IR_I8, y >> byte & 255));
