@@ -290,8 +290,8 @@ static uint64_t rounded(uint64_t n, uint64_t unit) {
     return (n + unit - 1) / unit * unit;
 }
 
-/* Cycles with the class's factor packed: a step of two vectors each; elements that are packed, those
- * that the other factor is read again by panels, and results that do not lie along the class. */
+/* Cycles with the class's factor packed: a step of two vectors each; elements that are packed,
+ * those of the other factor that panels read again, and results that do not lie along the class. */
 static uint64_t packed_cost(const contraction *c, const lowering *l, class_kind along) {
     enum { PACKS = 4, SCATTERS = 2 };
     const class_kind other = along == CLASS_INNER ? CLASS_OUTER : CLASS_INNER;

@@ -18,8 +18,8 @@
  *         y[n] = sum                           y[v * W ..] = sum
  *
  * Such a loop may hold others, f32 registers of its own, and conditions of its index around loads
- * and stores. Outside the loops in it that are not parallel those may lie anywhere. Refuses all others, and workgroups of
- * several lanes: a lane is a vector's element there already. */
+ * and stores. Outside the loops in it that are not parallel those may lie anywhere. Refuses all
+ * others, and workgroups of several lanes: a lane is a vector's element there already. */
 #include "base/build.h"
 #include "ir/pass/edit.h"
 
