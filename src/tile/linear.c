@@ -248,8 +248,8 @@ static void product_begin(product *p, lowering *l, const graph_node *node, const
 static void product_shuffle(product *p, uint32_t n_x) {
     const device_caps *caps = p->k.l->caps;
     const uint32_t lanes = VECTORS_MAX;
-    p->shuffles = p->turns && !p->rounds && caps->subgroups && caps->subgroup_size == lanes &&
-                  n_x >= lanes && p->k.n_item % lanes == 0;
+    p->shuffles = !BUILD_IS_MODULE && p->turns && !p->rounds && caps->subgroups &&
+                  caps->subgroup_size == lanes && n_x >= lanes && p->k.n_item % lanes == 0;
     if (!p->shuffles) return;
     ir_subgroup(p->k.b, lanes);
     p->vectors = lanes;
