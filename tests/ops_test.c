@@ -1449,7 +1449,6 @@ static const struct attention_form {
     {"far-drawn", "_far", ALL(far_cases), 8, 1, 16 << 10, true},
     {"far-gpu", "_far", ALL(far_cases), 0, 4, 32 << 10, false},
     {"shuffle", "_shuffle", matrix_cases + 10, 3, 8, 2, 32 << 10, false},
-    {"shuffle-of-4", "_shuffle", matrix_cases + 10, 3, 4, 2, 32 << 10, false},
 };
 
 static beryl_status attention_open(const struct attention_form *form, base_heap *heap, device **d,

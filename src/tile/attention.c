@@ -183,7 +183,7 @@ static attention_form form_of(const device_caps *caps, const attention_task *a) 
                alone = narrow || (device_is_processor(caps) && !caps->loop_max);
     const bool fours = attention_reads(a, 4, a->cache == TYPE_F16 ? ATTENTION_EIGHT : 4);
     const bool few = !alone && fours && a->n <= FEW_ROWS;
-    if (a->n > FEW_ROWS && attention_shuffle_fits(caps, a)) return FORM_SHUFFLE;
+    if (!BUILD_IS_MODULE && a->n > FEW_ROWS && attention_shuffle_fits(caps, a)) return FORM_SHUFFLE;
     if (attention_serial_items(caps, a) &&
         (a->n <= FEW_ROWS || attention_serial_splits(caps, a) <= ITEM_PIECES_MAX))
         return FORM_SERIAL;
@@ -228,7 +228,7 @@ static beryl_status attend(lowering *l, const graph_node *node, const attention_
     if (form == FORM_MATRIX) return attention_matrix(l, node, a, error);
     if (BUILD_HAS_C_TEXTS && form == FORM_BLOCK) return attention_block(l, node, a, error);
     if (form == FORM_TILE) return attention_tile(l, node, a, error);
-    if (form == FORM_SHUFFLE) return attention_shuffle(l, node, a, error);
+    if (!BUILD_IS_MODULE && form == FORM_SHUFFLE) return attention_shuffle(l, node, a, error);
     if (form == FORM_NONE)
         return lower_refuse(l, node, "heads of this shape, or a cache of this type", error);
     const beryl_status status = form == FORM_LANES   ? attention_lanes(l, node, a, error)

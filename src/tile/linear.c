@@ -243,12 +243,13 @@ static void product_begin(product *p, lowering *l, const graph_node *node, const
     p->wide = device_makes_vectors(l->caps) ? 1 : p->k.wide;
 }
 
-/* Of many vectors, where lanes are a thread's vectors: a load costs each of them many products. */
+/* Of many vectors, where lanes are a thread's vectors of eight: a load costs each of them many
+ * products. */
 static void product_shuffle(product *p, uint32_t n_x) {
     const device_caps *caps = p->k.l->caps;
-    const uint32_t lanes = caps->subgroups ? caps->subgroup_size : 0;
-    p->shuffles = p->turns && !p->rounds && lanes > 1 && lanes <= VECTORS_MAX && n_x >= lanes &&
-                  p->k.n_item % lanes == 0;
+    const uint32_t lanes = VECTORS_MAX;
+    p->shuffles = !BUILD_IS_MODULE && p->turns && !p->rounds && caps->subgroups &&
+                  caps->subgroup_size == lanes && n_x >= lanes && p->k.n_item % lanes == 0;
     if (!p->shuffles) return;
     ir_subgroup(p->k.b, lanes);
     p->vectors = lanes;
