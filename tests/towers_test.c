@@ -6,6 +6,7 @@
 #include "model.h"
 #include "rig.h"
 
+#include "engine/trial.h"
 #include "gemma4/audio.h"
 #include "gemma4/vision.h"
 
@@ -88,13 +89,10 @@ static void as_gpu(device *d, device_language language, bool units) {
     if (units) d->caps.workgroup_bytes = 227 << 10;
 }
 
-static beryl_status tower_open(tower *w, const char *path, uint32_t d, const char *choice,
-                               bool fast) {
-    base_heap_init(&w->heap, NULL);
-    base_arena_init(&w->arena, &w->heap);
-    beryl_status status = format_gguf_open_path(&w->heap, path, &w->gguf, &w->error);
-    while (status == BERYL_OK && (status = format_gguf_step(w->gguf, &w->error)) == BERYL_PENDING) {
-    }
+/* Of its file, which is open. */
+static beryl_status tower_make(tower *w, uint32_t d, const char *choice, bool fast) {
+    beryl_status status;
+    while ((status = format_gguf_step(w->gguf, &w->error)) == BERYL_PENDING) {}
     if (status == BERYL_OK && choice)
         status = device_open(&w->heap, NULL, choice, &w->d, &w->error);
     if (status != BERYL_OK) return status;
@@ -115,6 +113,14 @@ static beryl_status tower_open(tower *w, const char *path, uint32_t d, const cha
     if (status == BERYL_OK)
         status = graph_exec_open(w->g, &w->store, &options, &w->exec, &w->error);
     return status == BERYL_OK ? rig_exec_compiled(w->exec, &w->error) : status;
+}
+
+static beryl_status tower_open(tower *w, const char *path, uint32_t d, const char *choice,
+                               bool fast) {
+    base_heap_init(&w->heap, NULL);
+    base_arena_init(&w->arena, &w->heap);
+    const beryl_status status = format_gguf_open_path(&w->heap, path, &w->gguf, &w->error);
+    return status == BERYL_OK ? tower_make(w, d, choice, fast) : status;
 }
 
 static void tower_close(test *t, tower *w) {
@@ -262,23 +268,63 @@ static void run(test *t, size_t fixture, size_t at, bool hears) {
     model_ref_close(&ref);
 }
 
-/* ---- memory ---------------------------------------------------------------------------------- */
+/* ---- made files ------------------------------------------------------------------------------ */
 
-/* E2B's tower but for its layers: two use again what the others would. */
-enum { WIDTH = 768, HEADS = 12, FF = 3072, LAYERS = 2, TEXT_WIDTH = 1536, SOFT_MOST = 1120 };
+typedef struct tower_shape {
+    uint64_t width, heads, ff, layers, text_width, positions;
+    bool mixed; /* one matrix after the other is of the next type that files have */
+} tower_shape;
 
-typedef struct headed { /* a file: its head, then zeros */
+typedef struct headed { /* a file: its head, then zeros; mixed: numbers */
+    const tower_shape *shape;
     gguf_make make;
     uint64_t offset;
     uint8_t *head;
     size_t size;
+    base_random random;
+    uint32_t n_type;
 } headed;
 
-static void add_tensor(headed *h, const char *name, uint32_t type, uint32_t rank,
+/* Of the id in a file; the next quantised type where it is F16's and types are mixed. */
+static base_type next_type(headed *h, uint32_t *id, bool matrix) {
+    base_type type = TYPE_F32;
+    base_type_from_gguf(*id, &type);
+    for (uint32_t turns = 0; h->shape->mixed && matrix && turns < 99; turns++) {
+        *id = h->n_type++ % 41;
+        if (base_type_from_gguf(*id, &type) && base_type_is_quantised(type) &&
+            base_type_is_weight(type))
+            break;
+    }
+    return type;
+}
+
+static void fill(headed *h, base_type type, bool scale, uint8_t *to, uint64_t n) {
+    const uint64_t block = base_type_block(type), bytes = base_type_block_bytes(type);
+    for (uint64_t i = 0; i < n / block; i++) {
+        float x;
+        trial_fill_floats(&h->random, &x, 1, 0.25f);
+        if (scale) x += 1;
+        const uint16_t half = base_f32_to_f16(x);
+        if (block > 1) trial_fill_block(&h->random, type, to + i * bytes, 0x1p-6f, 0.25f);
+        else if (type == TYPE_F32) memcpy(to + i * bytes, &x, 4);
+        else memcpy(to + i * bytes, &half, 2);
+    }
+}
+
+static void add_tensor(headed *h, const char *name, uint32_t id, uint32_t rank,
                        const uint64_t *ne) {
-    uint64_t bytes = type ? 2 : 4;
-    for (uint32_t i = 0; i < rank; i++) bytes *= ne[i];
-    gguf_make_tensor_head(&h->make, name, type, rank, ne, h->offset);
+    const base_type type = next_type(h, &id, rank == 2);
+    uint64_t n = 1;
+    for (uint32_t i = 0; i < rank; i++) n *= ne[i];
+    const uint64_t bytes = n / base_type_block(type) * base_type_block_bytes(type);
+    if (h->shape->mixed) {
+        uint8_t *data = malloc((size_t)bytes);
+        fill(h, type, rank == 1, data, n);
+        gguf_make_tensor(&h->make, name, id, rank, ne, data, (size_t)bytes);
+        free(data);
+        return;
+    }
+    gguf_make_tensor_head(&h->make, name, id, rank, ne, h->offset);
     h->offset = (h->offset + bytes + 31) / 32 * 32;
 }
 
@@ -290,53 +336,119 @@ static beryl_status read_headed(void *user, uint64_t offset, void *to, size_t si
     return BERYL_OK;
 }
 
-static beryl_source make_headed(headed *h) {
-    static const struct {
+static beryl_source make_headed(headed *h, const tower_shape *s) {
+    const struct {
         const char *name;
         uint64_t in, out; /* out 0: a vector */
     } of_layer[] = {
-        {"ln1", WIDTH, 0},
-        {"ln2", WIDTH, 0},
-        {"attn_post_norm", WIDTH, 0},
-        {"ffn_post_norm", WIDTH, 0},
-        {"attn_q_norm", WIDTH / HEADS, 0},
-        {"attn_k_norm", WIDTH / HEADS, 0},
-        {"attn_q", WIDTH, WIDTH},
-        {"attn_k", WIDTH, WIDTH},
-        {"attn_v", WIDTH, WIDTH},
-        {"attn_out", WIDTH, WIDTH},
-        {"ffn_gate", WIDTH, FF},
-        {"ffn_up", WIDTH, FF},
-        {"ffn_down", FF, WIDTH},
+        {"ln1", s->width, 0},
+        {"ln2", s->width, 0},
+        {"attn_post_norm", s->width, 0},
+        {"ffn_post_norm", s->width, 0},
+        {"attn_q_norm", s->width / s->heads, 0},
+        {"attn_k_norm", s->width / s->heads, 0},
+        {"attn_q", s->width, s->width},
+        {"attn_k", s->width, s->width},
+        {"attn_v", s->width, s->width},
+        {"attn_out", s->width, s->width},
+        {"ffn_gate", s->width, s->ff},
+        {"ffn_up", s->width, s->ff},
+        {"ffn_down", s->ff, s->width},
     };
+    *h = (headed){.shape = s, .random = {.state = 7}};
     gguf_make_string(&h->make, "general.architecture", "clip");
-    gguf_make_u32(&h->make, "clip.vision.block_count", LAYERS);
-    gguf_make_u32(&h->make, "clip.vision.embedding_length", WIDTH);
-    gguf_make_u32(&h->make, "clip.vision.feed_forward_length", FF);
-    gguf_make_u32(&h->make, "clip.vision.attention.head_count", HEADS);
+    gguf_make_u32(&h->make, "clip.vision.block_count", (uint32_t)s->layers);
+    gguf_make_u32(&h->make, "clip.vision.embedding_length", (uint32_t)s->width);
+    gguf_make_u32(&h->make, "clip.vision.feed_forward_length", (uint32_t)s->ff);
+    gguf_make_u32(&h->make, "clip.vision.attention.head_count", (uint32_t)s->heads);
     gguf_make_u32(&h->make, "clip.vision.patch_size", 16);
-    add_tensor(h, "v.patch_embd.weight", 1, 4, (uint64_t[]){16, 16, 3, WIDTH});
-    add_tensor(h, "v.position_embd.weight", 0, 3, (uint64_t[]){WIDTH, 640, 2});
-    for (uint32_t i = 0; i < LAYERS * (sizeof of_layer / sizeof *of_layer); i++) {
+    add_tensor(h, "v.patch_embd.weight", 1, 4, (uint64_t[]){16, 16, 3, s->width});
+    add_tensor(h, "v.position_embd.weight", 0, 3, (uint64_t[]){s->width, s->positions, 2});
+    for (uint64_t i = 0; i < s->layers * (sizeof of_layer / sizeof *of_layer); i++) {
         char name[64];
-        const size_t k = i / LAYERS;
-        snprintf(name, sizeof name, "v.blk.%u.%s.weight", i % LAYERS, of_layer[k].name);
+        const uint64_t k = i / s->layers;
+        snprintf(name, sizeof name, "v.blk.%u.%s.weight", (unsigned)(i % s->layers),
+                 of_layer[k].name);
         add_tensor(h, name, of_layer[k].out > 0, of_layer[k].out ? 2 : 1,
                    (uint64_t[]){of_layer[k].in, of_layer[k].out});
     }
-    add_tensor(h, "mm.input_projection.weight", 1, 2, (uint64_t[]){WIDTH, TEXT_WIDTH});
+    add_tensor(h, "mm.input_projection.weight", 1, 2, (uint64_t[]){s->width, s->text_width});
     h->head = gguf_make_take(&h->make, &h->size);
-    const uint64_t data = (h->size + 31) / 32 * 32;
+    const uint64_t data = s->mixed ? h->size : (h->size + 31) / 32 * 32;
     return (beryl_source){.size = data + h->offset, .user = h, .read = read_headed};
 }
 
+/* ---- types ----------------------------------------------------------------------------------- */
+
+enum { TYPES = 23 /* quantised ones that files have */, SIDE = 96 /* pixels */, TEXT = 256 };
+
+/* Soft tokens of one picture by a tower whose matrices have all of them. */
+static float *of_types(test *t, const beryl_source *file, const char *choice, size_t *n,
+                       bool *none) {
+    tower w = {0};
+    uint8_t rgb[SIDE * SIDE * 3];
+    base_heap_init(&w.heap, NULL);
+    base_arena_init(&w.arena, &w.heap);
+    w.source = *file;
+    beryl_status status = format_gguf_open(&w.heap, &w.source, 1, &w.gguf, &w.error);
+    if (status == BERYL_OK) status = tower_make(&w, TEXT, choice, false);
+    *none = status == BERYL_NO_DEVICE;
+    if (*none) test_skip(t, "%s", w.error.message);
+    else if (status != BERYL_OK) test_fail(t, __FILE__, __LINE__, "%s", w.error.message);
+    float *out = NULL;
+    if (status == BERYL_OK) {
+        const uint32_t unit = gemma4_vision_unit(&w.vision), m = SIDE / unit * (SIDE / unit);
+        const gemma4_vision_graph *g = &w.sees;
+        uint32_t seen = 0;
+        for (size_t i = 0; i < sizeof rgb; i++) rgb[i] = (uint8_t)(i * i % 251);
+        gemma4_vision_fill(&w.vision, rgb, SIDE, SIDE, input(&w, g->pixels), input(&w, g->columns),
+                           input(&w, g->rows), g->angles ? input(&w, g->angles) : NULL);
+        const float *got = soft_tokens(t, &w, m);
+        *n = (size_t)m * w.vision.d;
+        if (got) out = malloc(*n * sizeof *out);
+        if (out) memcpy(out, got, *n * sizeof *out);
+        for (uint32_t i = 0; i < TYPE_COUNT; i++)
+            for (size_t k = 0; k < w.store.tensors.count; k++)
+                if (base_type_is_quantised((base_type)i) && w.store.tensors.data[k].type == i) {
+                    seen++;
+                    break;
+                }
+        CHECK_INT(t, seen, TYPES);
+    }
+    tower_close(t, &w);
+    return out;
+}
+
+/* A device beside the reference functions, which have the same file. */
+static void check_types(test *t, const char *choice) {
+    static const tower_shape shape = {256, 4, 512, 4, TEXT, 16, true};
+    headed h;
+    const beryl_source file = make_headed(&h, &shape);
+    size_t n = 0;
+    bool none = false;
+    float *want = of_types(t, &file, NULL, &n, &none), *got = of_types(t, &file, choice, &n, &none);
+    free(h.head);
+    double largest = 0;
+    for (size_t i = 0; want && i < n; i++) largest = fmax(largest, fabs((double)want[i]));
+    CHECK(t, none || (largest > 0 && isfinite(largest)));
+    if (want && got) CHECK_NEAR(t, model_distance(got, want, n) / largest, 0, SOFT_TOLERANCE);
+    free(want);
+    free(got);
+}
+
+/* ---- memory ---------------------------------------------------------------------------------- */
+
+/* E2B's tower but for its layers: two use again what the others would. */
+static const tower_shape e2b_shape = {768, 12, 3072, 2, 1536, 640, false};
+enum { SOFT_MOST = 1120 };
+
 /* What a plan for the largest picture takes beside the weights, on a device that is like a GPU. */
 static void plan_of_most(test *t, device_language language, bool units) {
-    headed h = {0};
+    headed h;
     tower w = {0};
     base_heap_init(&w.heap, NULL);
     base_arena_init(&w.arena, &w.heap);
-    w.source = make_headed(&h);
+    w.source = make_headed(&h, &e2b_shape);
     graph_exec_info info = {0};
     beryl_status status = format_gguf_open(&w.heap, &w.source, 1, &w.gguf, &w.error);
     while (status == BERYL_OK && (status = format_gguf_step(w.gguf, &w.error)) == BERYL_PENDING) {}
@@ -344,7 +456,8 @@ static void plan_of_most(test *t, device_language language, bool units) {
     if (status == BERYL_OK) as_gpu(w.d, language, units);
     if (status == BERYL_OK) status = store_init(&w.store, &w.heap, w.d, &w.source, 1, &w.error);
     if (status == BERYL_OK)
-        status = gemma4_vision_add(w.gguf, TEXT_WIDTH, &w.arena, &w.store, &w.vision, &w.error);
+        status = gemma4_vision_add(w.gguf, (uint32_t)e2b_shape.text_width, &w.arena, &w.store,
+                                   &w.vision, &w.error);
     if (status == BERYL_OK) status = store_layout(&w.store, 0, &w.error);
     if (status == BERYL_OK) status = store_make(&w.store, &w.error);
     if (status == BERYL_OK)
@@ -397,6 +510,10 @@ void test_towers(test *t) {
 
     for (size_t d = 0; d < sizeof devices / sizeof *devices; d++) {
         if (devices[d].device && !*devices[d].device && !getenv("BERYL_TEST_DEVICE")) continue;
+        const bool types = devices[d].device && !devices[d].fast &&
+                           (!devices[d].slow || getenv("BERYL_TEST_ALL")); /* 23 texts to compile */
+        if (types && test_case(t, "towers/%s/every-type-sees", devices[d].name))
+            check_types(t, *devices[d].device ? devices[d].device : getenv("BERYL_TEST_DEVICE"));
         for (size_t i = 0; i < sizeof fixtures / sizeof *fixtures; i++) {
             const bool all = !devices[d].slow;
             if (!devices[d].device && !fixtures[i].small) continue;
