@@ -268,11 +268,16 @@ static void run(test *t, size_t fixture, size_t at, bool hears) {
     model_ref_close(&ref);
 }
 
+enum { VECTORS = 6, PRODUCTS = 7 }; /* of a layer */
+
 /* ---- made files ------------------------------------------------------------------------------ */
+
+typedef enum clamps { CLAMPS_NONE, CLAMPS_EACH, CLAMPS_PACKED } clamps;
 
 typedef struct tower_shape {
     uint64_t width, heads, ff, layers, text_width, positions;
     bool mixed; /* one matrix after the other is of the next type that files have */
+    clamps clamps;
 } tower_shape;
 
 typedef struct headed { /* a file: its head, then zeros; mixed: numbers */
@@ -336,6 +341,23 @@ static beryl_status read_headed(void *user, uint64_t offset, void *to, size_t si
     return BERYL_OK;
 }
 
+/* Least and largest of what product number n takes, then of what it gives. */
+static void clamps_of(uint32_t n, float to[4]) {
+    const float all[4] = {-1 - 0.125f * (float)n, 0.75f + 0.125f * (float)n, -1.5f, 2};
+    memcpy(to, all, sizeof all);
+}
+
+static void add_clamps(headed *h, const char *prefix, uint32_t n) {
+    static const char *const names[4] = {"input_min", "input_max", "output_min", "output_max"};
+    float of[4];
+    clamps_of(n, of);
+    for (uint32_t i = 0; i < 4; i++) {
+        char name[64];
+        snprintf(name, sizeof name, "%s.%s", prefix, names[i]);
+        gguf_make_tensor(&h->make, name, 0, 1, (uint64_t[]){1}, &of[i], 4);
+    }
+}
+
 static beryl_source make_headed(headed *h, const tower_shape *s) {
     const struct {
         const char *name;
@@ -371,6 +393,17 @@ static beryl_source make_headed(headed *h, const tower_shape *s) {
                  of_layer[k].name);
         add_tensor(h, name, of_layer[k].out > 0, of_layer[k].out ? 2 : 1,
                    (uint64_t[]){of_layer[k].in, of_layer[k].out});
+        *strstr(name, ".weight") = 0;
+        if (s->clamps == CLAMPS_EACH && of_layer[k].out)
+            add_clamps(h, name, (uint32_t)(i % s->layers * PRODUCTS + k - VECTORS));
+    }
+    if (s->clamps == CLAMPS_EACH)
+        add_clamps(h, "mm.input_projection", (uint32_t)(s->layers * PRODUCTS));
+    if (s->clamps == CLAMPS_PACKED) {
+        float all[4 * (PRODUCTS + 1)]; /* of one layer, and the last one */
+        for (uint32_t i = 0; i <= PRODUCTS; i++) clamps_of(i, &all[4 * i]);
+        gguf_make_tensor(&h->make, "v.clamp_data", 0, 1, (uint64_t[]){4 * (PRODUCTS + 1)}, all,
+                         sizeof all);
     }
     add_tensor(h, "mm.input_projection.weight", 1, 2, (uint64_t[]){s->width, s->text_width});
     h->head = gguf_make_take(&h->make, &h->size);
@@ -382,9 +415,9 @@ static beryl_source make_headed(headed *h, const tower_shape *s) {
 
 enum { TYPES = 23 /* quantised ones that files have */, SIDE = 96 /* pixels */, TEXT = 256 };
 
-/* Soft tokens of one picture by a tower whose matrices have all of them. */
-static float *of_types(test *t, const beryl_source *file, const char *choice, size_t *n,
-                       bool *none) {
+/* Soft tokens of one picture by the tower of a made file, whose matrices have so many types. */
+static float *of_file(test *t, const beryl_source *file, uint32_t types, const char *choice,
+                      size_t *n, bool *none) {
     tower w = {0};
     uint8_t rgb[SIDE * SIDE * 3];
     base_heap_init(&w.heap, NULL);
@@ -413,7 +446,7 @@ static float *of_types(test *t, const beryl_source *file, const char *choice, si
                     seen++;
                     break;
                 }
-        CHECK_INT(t, seen, TYPES);
+        CHECK_INT(t, seen, types);
     }
     tower_close(t, &w);
     return out;
@@ -421,12 +454,13 @@ static float *of_types(test *t, const beryl_source *file, const char *choice, si
 
 /* A device beside the reference functions, which have the same file. */
 static void check_types(test *t, const char *choice) {
-    static const tower_shape shape = {256, 4, 512, 4, TEXT, 16, true};
+    static const tower_shape shape = {256, 4, 512, 4, TEXT, 16, true, CLAMPS_NONE};
     headed h;
     const beryl_source file = make_headed(&h, &shape);
     size_t n = 0;
     bool none = false;
-    float *want = of_types(t, &file, NULL, &n, &none), *got = of_types(t, &file, choice, &n, &none);
+    float *want = of_file(t, &file, TYPES, NULL, &n, &none),
+          *got = of_file(t, &file, TYPES, choice, &n, &none);
     free(h.head);
     double largest = 0;
     for (size_t i = 0; want && i < n; i++) largest = fmax(largest, fabs((double)want[i]));
@@ -436,10 +470,29 @@ static void check_types(test *t, const char *choice) {
     free(got);
 }
 
+/* Clamps in one tensor are those of a tensor each, and change something. */
+static void check_clamps(test *t) {
+    float *soft[CLAMPS_PACKED + 1];
+    size_t n = 0;
+    for (uint32_t i = CLAMPS_NONE; i <= CLAMPS_PACKED; i++) {
+        const tower_shape shape = {256, 4, 256, 1, TEXT, 16, true, (clamps)i};
+        headed h;
+        const beryl_source file = make_headed(&h, &shape);
+        bool none;
+        soft[i] = of_file(t, &file, PRODUCTS + 1, NULL, &n, &none);
+        free(h.head);
+    }
+    if (!test_failed(t)) {
+        CHECK(t, !memcmp(soft[CLAMPS_EACH], soft[CLAMPS_PACKED], n * sizeof(float)));
+        CHECK(t, model_distance(soft[CLAMPS_EACH], soft[CLAMPS_NONE], n) > 1e-2);
+    }
+    for (uint32_t i = CLAMPS_NONE; i <= CLAMPS_PACKED; i++) free(soft[i]);
+}
+
 /* ---- memory ---------------------------------------------------------------------------------- */
 
 /* E2B's tower but for its layers: two use again what the others would. */
-static const tower_shape e2b_shape = {768, 12, 3072, 2, 1536, 640, false};
+static const tower_shape e2b_shape = {768, 12, 3072, 2, 1536, 640, false, CLAMPS_NONE};
 enum { SOFT_MOST = 1120 };
 
 /* What a plan for the largest picture takes beside the weights, on a device that is like a GPU. */
@@ -503,6 +556,7 @@ void test_towers(test *t) {
             if (test_case(t, "towers/dispatches/%s-%s", plans[i].name, hears ? "hears" : "sees"))
                 check_dispatches(t, plans[i].language, hears,
                                  hears ? plans[i].hears : plans[i].sees);
+    if (test_case(t, "towers/clamps-in-one-tensor")) check_clamps(t);
     if (test_case(t, "towers/memory/picture-of-1120-soft-tokens"))
         plan_of_most(t, DEVICE_WGSL, false);
     if (test_case(t, "towers/memory/picture-of-1120-soft-tokens-on-matrix-units"))
