@@ -64,6 +64,7 @@ class App {
     readonly #shelf = new Shelf();
     readonly #attachments = new Attachments(page.attached, this.#shelf, () => page.prompt.focus());
     readonly #recorder = new Recorder();
+    #taking: Promise<unknown> = Promise.resolve(); // files that are to be attached
     #current = this.#conversations.make();
     #before = openRead(); // what this tab showed before it was loaded anew
     #answering: { controller: AbortController; answer: Message } | null = null;
@@ -333,11 +334,7 @@ class App {
         for (const text of STARTERS) page.starters.append(button(text, () => this.#send(text)));
         page.composer.addEventListener("submit", (event) => {
             event.preventDefault();
-            const text = page.prompt.value.trim();
-            if ((!text && !this.#attachments.length) || this.#answering) return;
-            page.prompt.value = "";
-            this.#grow();
-            this.#send(text, this.#attachments.take());
+            void this.#taking.then(() => this.#submit());
         });
         page.prompt.addEventListener("input", () => this.#grow());
         addEventListener("resize", () => this.#grow());
@@ -392,7 +389,20 @@ class App {
         if (adapters) page.settings.append(adapters);
     }
 
+    #submit(): void {
+        const text = page.prompt.value.trim();
+        if ((!text && !this.#attachments.length) || this.#answering) return;
+        page.prompt.value = "";
+        this.#grow();
+        this.#send(text, this.#attachments.take());
+    }
+
     // ---- pictures and sound ----
+
+    /* What is sent before it has been read has it too. */
+    #takes(work: Promise<void>): void {
+        this.#taking = Promise.allSettled([this.#taking, work]);
+    }
 
     /* What is no picture, no sound, no adapter and no examples is taken for a model. */
     async #take(given: readonly File[]): Promise<void> {
@@ -430,14 +440,14 @@ class App {
     #wireMedia(): void {
         page.attach.addEventListener("click", () => page.files.click());
         page.files.addEventListener("change", () => {
-            void this.#take([...(page.files.files ?? [])]);
+            this.#takes(this.#take([...(page.files.files ?? [])]));
             page.files.value = "";
         });
         document.addEventListener("paste", (event) => {
             const files = [...(event.clipboardData?.files ?? [])].filter(kindOf);
             if (!files.length || event.clipboardData?.types.includes("text/plain")) return;
             event.preventDefault();
-            void this.#take(files);
+            this.#takes(this.#take(files));
         });
         page.record.addEventListener("click", () => {
             if (this.#recorder.recording) this.#recorder.stop();
@@ -453,7 +463,7 @@ class App {
         try {
             const sound = await this.#recorder.record(() => look(true));
             look(false);
-            await this.#attach(sound, "Recording", "audio");
+            this.#takes(this.#attach(sound, "Recording", "audio"));
         } catch (error) {
             this.#problem((error as Error).message);
         }
@@ -492,7 +502,7 @@ class App {
             const files = [...(event.dataTransfer?.files ?? [])];
             if (!files.length) return;
             event.preventDefault();
-            void this.#take(files);
+            this.#takes(this.#take(files));
         });
     }
 }
