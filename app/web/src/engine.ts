@@ -6,7 +6,7 @@
  * PENDING is made again once a map, a compile or a range has ended, or the caller has cancelled.
  */
 import { BerylError } from "./error.js";
-import { Bell, Gpu, type GpuCounts, type GpuFeature, type GpuModule, type GpuOptions, type PowerPreference, type WebGpu } from "./gpu.js";
+import { Bell, Gpu, type GpuCounts, type GpuFeature, type GpuModule, type PowerPreference, type WebGpu } from "./gpu.js";
 import type { RawMedia } from "./pixels.js";
 import { SinkWriter, SourceReader, type ByteSource } from "./ranges.js";
 import { forPages, statusName, STATUS } from "./status.js";
@@ -51,18 +51,6 @@ export interface EngineOptions {
     /** For tests: the kernels of GPUs on an adapter in software. */
     hard?: boolean;
     log?(level: LogLevel, line: string): void;
-    /** @internal What openGpu has begun; default it is begun now. */
-    opening?: OpeningGpu;
-}
-
-/** @internal A device that is on its way. Who does not use it closes it. */
-export interface OpeningGpu { bell: Bell; gpu: Promise<Gpu> }
-
-/** @internal Begins to open a device. */
-export function openGpu(options: GpuOptions): OpeningGpu {
-    const bell = new Bell(), gpu = Gpu.open(bell, options);
-    gpu.catch(() => undefined); // who waits for it meets the error
-    return { bell, gpu };
 }
 
 /** What a task tells on its way. */
@@ -210,11 +198,11 @@ export class Engine {
 
     /** Opens a device, then loads the model. Throws CANCELLED when the signal is aborted. */
     static async load(options: EngineOptions, onEvent?: (event: EngineEvent) => void, signal?: AbortSignal): Promise<Engine> {
-        const opening = options.opening ?? (options.vocabularyOnly ? null : openGpu(options)), bell = opening?.bell ?? new Bell();
+        const bell = new Bell();
         let engine: Engine | null = null, gpu: Gpu | null = null;
         try {
-            gpu = await opening?.gpu ?? null;
             const module = options.module instanceof WebAssembly.Module ? options.module : await WebAssembly.compile(options.module);
+            if (!options.vocabularyOnly) gpu = await Gpu.open(bell, options);
             if (signal?.aborted) throw new BerylError("CANCELLED", "loading was cancelled");
             engine = new Engine(gpu, bell, options);
             await engine.#start(module, options);

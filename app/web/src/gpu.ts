@@ -80,8 +80,6 @@ const MAP_READ = 0x1, COMPUTE = 0x4;
 const EARLY = 64;
 const SPARE_MOST = 8; // buffers for results that are kept
 const LOSS_WAIT = 500; // milliseconds from a failed map to the loss that explains it
-/* Programs that are compiled at the same time: a browser reads their texts one after the other in the thread that takes everything else to the GPU. */
-const COMPILERS = 8;
 
 const LIMITS = [
     "maxComputeWorkgroupStorageSize", "maxComputeInvocationsPerWorkgroup", "maxComputeWorkgroupSizeX", "maxComputeWorkgroupSizeY",
@@ -125,8 +123,7 @@ export class Gpu {
     #paramGroup: GPUBindGroup | null = null;
     #queries: GPUQuerySet | null = null;
     #queryBytes: GPUBuffer | null = null;
-    #waiting: { weight: number; compile: () => void }[] = []; // programs
-    #compiling = 0;
+    #waiting: { weight: number; compile: () => void }[] = []; // programs of this turn
     /* of the submit that is being encoded */
     #encoder: GPUCommandEncoder | null = null;
     #pass: GPUComputePassEncoder | null = null;
@@ -475,7 +472,7 @@ export class Gpu {
         const name = read(label, memory.indexOf(0, label) - label);
         const code = enable + read(text, size), descriptor = { layout: this.#layout(n, written), entry: read(entry, entrySize), code, name };
         this.#outstanding++;
-        if (!this.#waiting.length) queueMicrotask(() => this.#compileSome());
+        if (!this.#waiting.length) queueMicrotask(() => this.#compileAll());
         this.#waiting.push({ weight: weightOf(code), compile: () => {
             this.#outstanding--;
             if (!this.#closed) this.#compileNow(handle, program, descriptor);
@@ -483,9 +480,10 @@ export class Gpu {
     }
 
     /* Compilers work side by side: the long ones first, so that none of them is left alone at the end. */
-    #compileSome(): void {
-        this.#waiting.sort((a, b) => a.weight - b.weight);
-        for (; this.#compiling < COMPILERS && this.#waiting.length; this.#compiling++) this.#waiting.pop()!.compile();
+    #compileAll(): void {
+        const all = this.#waiting.sort((a, b) => b.weight - a.weight);
+        this.#waiting = [];
+        for (const { compile } of all) compile();
     }
 
     #compileNow(handle: number, program: Program, { layout, entry, code, name }: { layout: Layout; entry: string; code: string; name: string }): void {
@@ -500,11 +498,7 @@ export class Gpu {
             if (made.status === "fulfilled" && !mistake) return made.value;
             throw new Error(await compilerText(shader, mistake?.message ?? String((made as PromiseRejectedResult).reason)));
         });
-        const tell = (ok: boolean): void => {
-            this.#module?.gpu_compiled(this.#self, handle, ok ? 1 : 0);
-            this.#compiling--;
-            this.#compileSome();
-        };
+        const tell = (ok: boolean): void => this.#module?.gpu_compiled(this.#self, handle, ok ? 1 : 0);
         this.#after(compiled, (made) => {
             program.pipeline = made;
             tell(true);

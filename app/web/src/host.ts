@@ -8,7 +8,7 @@
  * there may be more sessions than the engine holds, and a lost device costs time, not words.
  */
 import type { HostCalls, HostEvent, ModelState, PlainLoad, PlainMedia, PlainMediaList } from "./calls.js";
-import type { Engine, EngineEvent, EngineInfo, EngineOptions, EngineSession, KeptTexts, GenerateResult, LogLevel, OpeningGpu, WebGpu } from "./engine.js";
+import type { Engine, EngineEvent, EngineInfo, EngineOptions, EngineSession, KeptTexts, GenerateResult, LogLevel, WebGpu } from "./engine.js";
 import { BerylError, throwIfAborted } from "./error.js";
 import type { AdaptedSlot, HostInside } from "./full_host.js";
 import { showRoom, whatFits, type Room } from "./fit.js";
@@ -25,8 +25,6 @@ import { browserStorage, type StorageHost } from "./source/store.js";
 /** What a host needs of its surroundings; tests bring their own. */
 export interface HostParts {
     loadEngine: typeof Engine.load;
-    /** Begins to open a device while the file's beginning comes; default the engine does it. */
-    openGpu?: typeof import("./engine.js").openGpu;
     /** Default navigator.gpu. */
     gpu?: WebGpu | undefined;
     storage?: StorageHost | undefined;
@@ -67,7 +65,6 @@ class Host implements HostInside {
     readonly #encoded = new Map<string, number>(); // pictures and sound in the engine, by their contents
     #encoding: Promise<unknown> = Promise.resolve(); // one at a time: they share the towers' plans
     #kept: KeptTexts | null = null;
-    #opening: OpeningGpu | null = null; // for the first engine
     #engine: Engine | null = null;
     #state: ModelState = "closed";
     ready: Promise<Engine> = Promise.reject(new BerylError("MISUSE", "no model is loaded"));
@@ -149,7 +146,6 @@ class Host implements HostInside {
             const storage = this.#parts.storage ?? browserStorage;
             const module = fetchModule(load.module, stop), kept = openKept(); // beside the file's beginning
             module.catch(() => undefined);
-            if (!load.vocabularyOnly) this.#opening = this.#parts.openGpu?.(this.#gpuOptions(load)) ?? null;
             const openAny = (source: PlainSource): Promise<ByteSource | FillableSource> => (this.#parts.openSource ?? openSource)(source, {
                 storage,
                 cache: load.cache ?? "auto",
@@ -229,17 +225,12 @@ class Host implements HostInside {
             log: (level, line) => this.#log(level, line),
             ...(this.#kept && { kept: this.#kept }),
         };
-        for (const key of ["context", "sessions", "precision", "kv", "memory", "piece", "vocabularyOnly"] as const)
-            if (load[key] !== undefined) Object.assign(options, { [key]: load[key] });
-        if (this.#opening) options.opening = this.#opening;
-        this.#opening = null;
-        Object.assign(options, this.#gpuOptions(load));
-        return this.#parts.loadEngine(Object.assign(options, change), onEvent, signal);
-    }
-
-    #gpuOptions({ device, without }: PlainLoad): Pick<EngineOptions, "gpu" | "powerPreference" | "without"> {
         const gpu = this.#gpu();
-        return { ...(gpu && { gpu }), ...(device && { powerPreference: device }), ...(without && { without }) };
+        if (gpu) options.gpu = gpu;
+        if (load.device) options.powerPreference = load.device;
+        for (const key of ["context", "sessions", "precision", "kv", "memory", "piece", "vocabularyOnly", "without"] as const)
+            if (load[key] !== undefined) Object.assign(options, { [key]: load[key] });
+        return this.#parts.loadEngine(Object.assign(options, change), onEvent, signal);
     }
 
     /* The same refusal with what would fit, found by trying: a load that comes to its weights has its room, and is left. */
@@ -314,7 +305,6 @@ class Host implements HostInside {
         this.#slots.clear();
         const engine = this.#engine;
         this.#engine = null;
-        this.#opening?.gpu.then((gpu) => gpu.close(), () => undefined);
         await engine?.close().catch(() => undefined);
         await Promise.all([this.#source?.close?.(), this.#mmproj?.close?.()]);
         return null;
