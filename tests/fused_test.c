@@ -132,6 +132,8 @@ static const problem problems[] = {
      .types = {TYPE_Q4_K, TYPE_Q4_K}, .rows = {512, 512}, .down = 40, .down_type = TYPE_Q4_1, .apart = 816},
     {.name = "halves-geglu", .before = NORM, .end = GEGLU, .n_bound = 1, .n = 1, .k = 208,
      .n_segment = 2, .types = {TYPE_F16, TYPE_F16}, .rows = {42, 42}},
+    {.name = "halves-three-rows", .before = NORM, .n_bound = 1, .n = 1, .k = 528, .n_segment = 3,
+     .types = {TYPE_F16, TYPE_F16, TYPE_F16}, .rows = {130, 33, 40}},
     {.name = "low-qkv", .before = ADD_NORM, .n_bound = 1, .n = 1, .k = 512, .n_segment = 3,
      .types = {TYPE_Q4_K, TYPE_Q4_K, TYPE_Q6_K}, .rows = {130, 32, 33}, .low = {16, 0, 8},
      .low_type = TYPE_F16},

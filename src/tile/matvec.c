@@ -699,6 +699,8 @@ static void walk_step(tile_matvec *m, const tile_rows *rows, const tile_rows *ne
                     if (next->w[r]->plane[i] != weights[r].plane[i])
                         weights[r].plane[i] =
                             ir_select(b, more, weights[r].plane[i], next->w[r]->plane[i]);
+                if (next->w[r]->start != weights[r].start)
+                    weights[r].start = ir_select(b, more, weights[r].start, next->w[r]->start);
                 then.w[r] = &weights[r];
             }
             after = ir_select(b, more, after, ir_u32(b, 0));
