@@ -120,7 +120,8 @@ BERYL_API beryl_status beryl_train_row_media(const beryl_train *train, uint32_t 
 /* form "peft" (NULL): path is a folder; "gguf", "rullama": a file. What has its name is whole. */
 BERYL_API beryl_status beryl_train_save(beryl_train *train, const char *path, const char *form,
                                         beryl_error *error);
-/* Gradients of the last step before clipping, as an adapter in PEFT's form: a folder. */
+/* Gradients of the last step before clipping: a safetensors file whose tensors have the names and
+ * shapes of an adapter's in PEFT's form. */
 BERYL_API beryl_status beryl_train_save_gradients(beryl_train *train, const char *path,
                                                   beryl_error *error);
 /* Where the training stands, to a file that `resume` goes on from: it gets its name only once it

@@ -211,8 +211,8 @@ typedef enum args_kind {
     X(TRAIN_LOG, "log", 0, FILE, "FILE", ON_TRAIN, "A line of JSON for each step")                 \
     X(TRAIN_TRACE, "trace", 0, FILE, "FILE", ON_TRAIN,                                             \
       "Time the dispatches of steps, and write them as trace events; steps take longer")           \
-    X(TRAIN_GRADIENTS, "gradients", 0, FILE, "DIR", ON_TRAIN,                                      \
-      "Gradients of the first step, in PEFT's form")                                               \
+    X(TRAIN_GRADIENTS, "gradients", 0, FILE, "FILE", ON_TRAIN,                                     \
+      "Gradients of the first step before clipping, a safetensors file of PEFT's names")           \
     X(TRAIN_SAMPLE, "sample", 0, TEXT, "PROMPT", ON_TRAIN,                                         \
       "Answer this before and after; default on a terminal what the first row asks")               \
     X(TRAIN_DRY_RUN, "dry-run", 0, SWITCH, "", ON_TRAIN, "Tell rows, tokens and memory, and stop") \

@@ -348,7 +348,8 @@ static beryl_status write_file(beryl_train *t, bool gradients, format_lora_form 
         train_part_set(&lora.parts[i / 2], m, values);
         if (m->rank > lora.rank) lora.rank = m->rank;
     }
-    const format_lora_write_desc desc = {.lora = &lora, .form = form, .type = TYPE_F32};
+    const format_lora_write_desc desc = {
+        .lora = &lora, .form = form, .type = TYPE_F32, .alone = gradients};
     if (status == BERYL_OK) status = format_lora_write(heap, &desc, path, error);
     base_arena_fini(&arena);
     return status;

@@ -398,7 +398,7 @@ beryl_status format_lora_write(base_heap *heap, const format_lora_write_desc *de
     writing w;
     format_out out;
     beryl_status status = prepare(&w, heap, desc, error);
-    if (!status && desc->form == LORA_FORM_PEFT) {
+    if (!status && desc->form == LORA_FORM_PEFT && !desc->alone) {
         status = write_peft(&w, heap, path);
     } else if (!status) {
         status = format_out_open(&out, heap, path, error);

@@ -17,6 +17,7 @@ typedef struct format_lora_write_desc {
     base_type type;   /* of the file's values: F32, F16, BF16; TYPE_COUNT: as they are */
     const char *base; /* of PEFT's form: base_model_name_or_path; NULL: null */
     const char *name; /* of GGUF files: general.name; NULL: none */
+    bool alone;       /* of PEFT's form the tensors without a configuration: path is their file */
 } format_lora_write_desc;
 
 /* path: of PEFT's form the folder, made if it is not there, with adapter_config.json and
