@@ -10,6 +10,7 @@
 
 #include "base/thread.h"
 #include "graph/reference.h"
+#include "plan/exec.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -872,8 +873,9 @@ static void check_form(test *t, const test_form *form, size_t number) {
 
 enum { LOW_ROWS = 33, LOW_IN = 24, LOW_RANK = 4, LOW_OUT = 40, LOW_N = LOW_OUT * LOW_IN };
 
-/* Towards x, a and b of b (a x), as a training asks for them. out: [3, LOW_N] */
-static void low_gradients(test *t, base_heap *heap, bool halves, float (*out)[LOW_N]) {
+/* Towards x, a and b of b (a x), or of that between others whose rules read what they are made of, as
+ * a training asks for them. out: [3, LOW_N] */
+static void low_gradients(test *t, base_heap *heap, bool halves, bool among, float (*out)[LOW_N]) {
     static const uint32_t dims[4][2] = {
         {LOW_ROWS, LOW_IN}, {LOW_RANK, LOW_IN}, {LOW_OUT, LOW_RANK}, {LOW_ROWS, LOW_OUT}};
     graph *g = graph_open(heap);
@@ -885,8 +887,10 @@ static void low_gradients(test *t, base_heap *heap, bool halves, float (*out)[LO
     g->halves = halves;
     for (uint32_t i = 0; i < 4; i++)
         x[i] = graph_input(g, "x", TYPE_F32, 2, (graph_dim[]){{dims[i][0], 0}, {dims[i][1], 0}});
-    const graph_value y = graph_linear(g, graph_scale(g, graph_linear(g, x[0], x[1]), 2), x[2]),
-                      loss = graph_reduce(g, OP_SUM, graph_mul(g, y, x[3]), 3, 0);
+    const graph_value in = among ? graph_rms_norm(g, graph_scale(g, x[0], 2), 0, 1e-3f) : x[0],
+                      y = graph_linear(g, graph_scale(g, graph_linear(g, in, x[1]), 2), x[2]),
+                      end = among ? graph_geglu(g, graph_scale(g, y, 0.5f), graph_neg(g, y)) : y,
+                      loss = graph_reduce(g, OP_SUM, graph_mul(g, end, x[3]), 3, 0);
     graph_gradient(g, graph_reshape(g, loss, 0, NULL), 3, x, d);
     for (uint32_t i = 0; i < 3; i++) graph_output(g, d[i] = graph_copy(g, d[i]), "d");
     beryl_status status = graph_status(g, &error);
@@ -905,15 +909,15 @@ static void low_gradients(test *t, base_heap *heap, bool halves, float (*out)[LO
     store_fini(&store);
 }
 
-/* Factors and results are rounded to 8 bits, twice on the way to a: 2^-9 each at most, of terms
- * whose errors are independent. */
-static void check_halves(test *t) {
+/* Factors, results and what rules read are rounded to 8 bits, one after another on the way to a:
+ * 2^-9 each at most, of terms whose errors are independent. */
+static void check_halves(test *t, const char *name, bool among) {
     static float want[3][LOW_N], got[3][LOW_N];
     base_heap heap;
-    if (!test_case(t, "gradient/low-rank-in-halves")) return;
+    if (!test_case(t, "gradient/%s-in-halves", name)) return;
     base_heap_init(&heap, NULL);
-    low_gradients(t, &heap, false, want);
-    low_gradients(t, &heap, true, got);
+    low_gradients(t, &heap, false, among, want);
+    low_gradients(t, &heap, true, among, got);
     for (uint32_t i = 0; i < 3; i++) {
         double difference = 0, size = 0;
         for (uint32_t k = 0; k < LOW_N; k++) {
@@ -928,11 +932,57 @@ static void check_halves(test *t) {
     CHECK_INT(t, heap.bytes, 0);
 }
 
+/* Bytes of a plan in which x goes through many layers and back. */
+static uint64_t bytes_of_layers(test *t, base_heap *heap, bool halves) {
+    enum { LAYERS = 24, SIDE = 64, N = 512 };
+    const graph_dim rows[] = {{N, 0}, {SIDE, 0}}, square[] = {{SIDE, 0}, {SIDE, 0}};
+    graph *g = graph_open(heap);
+    graph_store store;
+    graph_exec *e = NULL;
+    graph_exec_info info = {0};
+    device *dummy = NULL;
+    beryl_error error = {0};
+    beryl_status status = device_open(heap, NULL, "dummy", &dummy, &error);
+    store_init(&store, heap, dummy, NULL, 0, NULL);
+    g->halves = halves;
+    const graph_value w = graph_input(g, "w", TYPE_F32, 2, square);
+    graph_value x = graph_input(g, "x", TYPE_F32, 2, rows), d;
+    for (uint32_t i = 0; i < LAYERS; i++) {
+        const graph_value y = graph_linear(g, x, w);
+        x = graph_rms_norm(g, graph_geglu(g, graph_scale(g, y, 2), graph_neg(g, y)), 0, 1e-6f);
+    }
+    graph_gradient(g, graph_reshape(g, graph_reduce(g, OP_SUM, x, 3, 0), 0, NULL), 1, &w, &d);
+    graph_output(g, graph_copy(g, d), "d");
+    if (status == BERYL_OK) status = graph_status(g, &error);
+    if (status == BERYL_OK) status = graph_exec_open(g, &store, NULL, &e, &error);
+    if (status != BERYL_OK) test_fail(t, __FILE__, __LINE__, "%s", error.message);
+    else graph_exec_describe(e, &info);
+    graph_exec_close(e);
+    graph_close(g);
+    store_fini(&store);
+    device_close(dummy);
+    return info.arena_bytes;
+}
+
+/* What the backward pass reads takes half as much, and little else is there. */
+static void check_kept(test *t) {
+    base_heap heap;
+    if (!test_case(t, "gradient/kept-as-halves")) return;
+    base_heap_init(&heap, NULL);
+    const uint64_t whole = bytes_of_layers(t, &heap, false),
+                   halves = bytes_of_layers(t, &heap, true);
+    printf("  %llu of %llu\n", (unsigned long long)halves, (unsigned long long)whole);
+    CHECK(t, halves > whole / 3 && halves < whole * 2 / 3);
+    CHECK_INT(t, heap.bytes, 0);
+}
+
 void test_gradient(test *t) {
     check_pointwise(t);
     check_rules(t);
     check_kinks(t);
     check_refused(t);
-    check_halves(t);
+    check_halves(t, "low-rank", false);
+    check_halves(t, "kept", true);
+    check_kept(t);
     for (size_t i = 0; i < test_form_count(); i++) check_form(t, &test_forms[i], i);
 }

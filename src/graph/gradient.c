@@ -21,6 +21,8 @@ static bool is_one(graph_dim d) {
 
 /* What a copy stands for. */
 static graph_value original(const gradient *s, graph_value x) {
+    for (uint32_t i = 0; i < s->n_rounded; i++)
+        if (s->rounded[i].as == x) x = s->rounded[i].in;
     return x < s->count ? x : at(s, x)->again;
 }
 
@@ -32,6 +34,24 @@ bool gradient_wants(const gradient *s, graph_value x) {
 graph_value gradient_wide(gradient *s, graph_value x) {
     const base_type type = at(s, x)->type;
     return type == TYPE_F16 || type == TYPE_BF16 ? graph_cast(s->g, x, TYPE_F32, false) : x;
+}
+
+graph_value gradient_half(gradient *s, graph_value v) {
+    graph *g = s->g;
+    for (size_t i = g->nodes.count; v && i-- > 0;) {
+        const graph_node *node = &g->nodes.data[i];
+        if (node->op == OP_CAST && node->in[0] == v && node->attr.cast.type == TYPE_BF16 &&
+            at(s, v)->role == ROLE_INTERMEDIATE)
+            return node->out[0];
+    }
+    return graph_cast(g, v, TYPE_BF16, false);
+}
+
+bool gradient_is_of_tree(const gradient *s, graph_value v) {
+    const graph_tensor *t = at(s, v);
+    if (t->type != TYPE_F32 || t->role != ROLE_INTERMEDIATE || t->base || t->node == UINT32_MAX)
+        return false;
+    return graph_is_stored_by_trees(&s->g->nodes.data[t->node]);
 }
 
 graph_value gradient_number(gradient *s, double value, base_type type) {
@@ -225,6 +245,39 @@ bool gradient_reads_the_same(const gradient *s, const graph_node *node, uint32_t
     return true;
 }
 
+/* With halves, what the rule of a node of trees reads of the forward pass is rounded to them, rows
+ * of one number aside: they are what is kept until then. */
+static void round_kept(gradient *s, graph_node *node) {
+    graph *g = s->g;
+    if (!g->halves || !graph_is_stored_by_trees(node)) return;
+    for (uint32_t k = 0; k < node->n_in; k++) {
+        const graph_value in = node->in[k];
+        const graph_tensor t = *at(s, in);
+        const bool reshaped = t.base && t.view == VIEW_RESHAPE;
+        const graph_value of = reshaped ? t.base : in;
+        if (!of || !t.rank || is_one(t.dim[t.rank - 1]) || !gradient_is_of_tree(s, of)) continue;
+        graph_value half = gradient_half(s, of);
+        if (reshaped) half = graph_reshape(g, half, t.rank, t.dim);
+        node->in[k] = graph_cast(g, half, TYPE_F32, false);
+        s->rounded[s->n_rounded].in = in;
+        s->rounded[s->n_rounded++].as = node->in[k];
+    }
+}
+
+/* Those that the rule, whose nodes begin at `from`, did not read. */
+static void drop_unread_halves(gradient *s, size_t from) {
+    graph *g = s->g;
+    for (uint32_t i = 0; i < s->n_rounded; i++) {
+        const graph_value v = s->rounded[i].as;
+        bool read = !v;
+        for (size_t k = from; k < g->nodes.count && !read; k++)
+            for (uint32_t n = 0; n < g->nodes.data[k].n_in; n++)
+                read |= graph_base_of(g, g->nodes.data[k].in[n]) == v;
+        if (!read) g->nodes.data[at(s, v)->node].dead = true;
+    }
+    s->n_rounded = 0;
+}
+
 static void step_back(gradient *s, graph_value v, graph_value d) {
     graph *g = s->g;
     const graph_own *own = own_of(g, v);
@@ -245,7 +298,10 @@ static void step_back(gradient *s, graph_value v, graph_value d) {
     } else if (!gradient_rule_of(node.op)) {
         graph_refuse(g, BERYL_UNSUPPORTED, "%s has no gradient", graph_op_name(node.op));
     } else {
+        round_kept(s, &node);
+        const size_t from = g->nodes.count;
         gradient_rule_of(node.op)(s, &node, d);
+        drop_unread_halves(s, from);
     }
 }
 

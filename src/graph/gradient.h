@@ -14,6 +14,11 @@ typedef struct gradient {
     uint32_t *changed;            /* [count]: 1 + the last node that changes this state; 0: none */
     graph_value *copies;          /* [count]: the value made anew for this pass; 0: it was kept */
     const graph_segment *segment; /* the last one that is not made anew yet; NULL: none */
+    /* Inputs of the node whose rule runs that it reads as halves: in, and what stands for it */
+    struct {
+        graph_value in, as;
+    } rounded[GRAPH_IN_MAX];
+    uint32_t n_rounded;
 } gradient;
 
 /* Adds to the gradients of a node's inputs what d, the gradient of its first result, makes of them.
@@ -31,6 +36,10 @@ bool gradient_wants(const gradient *s, graph_value x);
 void gradient_add(gradient *s, graph_value x, graph_value v);
 /* One number, [], of a type; integers below 2^24. */
 graph_value gradient_number(gradient *s, double value, base_type type);
+/* With graph.halves: v as BF16, one cast for all that ask. */
+graph_value gradient_half(gradient *s, graph_value v);
+/* Do trees make v, so that its halves cost no dispatch? */
+bool gradient_is_of_tree(const gradient *s, graph_value v);
 /* A number for each element of x. */
 graph_value gradient_fill(gradient *s, double value, graph_value x);
 /* Halves as F32, others as they are. */

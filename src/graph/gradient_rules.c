@@ -409,20 +409,8 @@ static graph_value unpacked(gradient *s, graph_value w) {
     return graph_reshape(g, rows, t.rank, t.dim);
 }
 
-/* v as BF16: one cast for all that ask. */
-static graph_value half_of(gradient *s, graph_value v) {
-    graph *g = s->g;
-    for (size_t i = g->nodes.count; v && i-- > 0;) {
-        const graph_node *node = &g->nodes.data[i];
-        if (node->op == OP_CAST && node->in[0] == v && node->attr.cast.type == TYPE_BF16 &&
-            graph_tensor_at(g, v)->role == ROLE_INTERMEDIATE)
-            return node->out[0];
-    }
-    return graph_cast(g, v, TYPE_BF16, false);
-}
-
 /* With halves, products of d and a weight; of matrices that are trained themselves also those
- * towards them, unless x has the longer rows, which are no halves. */
+ * towards them, unless x has the longer rows, and halves of it are not at hand. */
 static void through_linear(gradient *s, const graph_node *node, graph_value d) {
     graph *g = s->g;
     const graph_value x = node->in[0], w = node->in[1];
@@ -433,14 +421,14 @@ static void through_linear(gradient *s, const graph_node *node, graph_value d) {
     if (gradient_wants(s, x)) {
         graph_value y = unpacked(s, w);
         if (halves) y = graph_cast(g, y, TYPE_BF16, false);
-        y = graph_matmul(g, halves ? half_of(s, d) : d, y, false, false);
+        y = graph_matmul(g, halves ? gradient_half(s, d) : d, y, false, false);
         gradient_add(s, x, y);
     }
     if (!trained) return;
-    const bool both = halves && t.dim[0].size > t.dim[1].size;
+    const bool both = halves && (t.dim[0].size > t.dim[1].size || gradient_is_of_tree(s, x));
     /* [.., m, 1] and [.., 1, k] */
-    const graph_value a = graph_unsqueeze(g, both ? half_of(s, d) : d, last + 1),
-                      b = graph_unsqueeze(g, both ? half_of(s, x) : x, last);
+    const graph_value a = graph_unsqueeze(g, both ? gradient_half(s, d) : d, last + 1),
+                      b = graph_unsqueeze(g, both ? gradient_half(s, x) : x, last);
     gradient_add(s, w,
                  axes ? graph_without(g, graph_sum_products(g, a, b, axes), axes)
                       : graph_mul(g, a, b));

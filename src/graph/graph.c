@@ -50,6 +50,11 @@ bool graph_op_is_in_trees(base_op op) {
     return is(op, OP_IS_POINTWISE | OP_IS_OVER_ROWS | OP_IS_OVER_AXES | OP_IS_MAPPED);
 }
 
+bool graph_is_stored_by_trees(const graph_node *node) {
+    return graph_op_is_pointwise(node->op) ||
+           (graph_op_is_over_rows(node->op) && !graph_op_reduces(node->op) && node->n_out == 1);
+}
+
 graph *graph_open(base_heap *heap) {
     graph *g = base_heap_take(heap, sizeof *g);
     if (!g) return NULL;

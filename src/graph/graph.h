@@ -149,7 +149,8 @@ typedef struct graph {
         void *context;
     } constants;
     /* Products with weights that are no F32 take halves: those of a backward pass BF16, those of
-     * linear_cross_entropy's logits F16. Sums are F32, results of the former BF16. */
+     * linear_cross_entropy's logits F16. Sums are F32, results of the former BF16. What rules of
+     * trees read of the forward pass is BF16 too. */
     bool halves;
     beryl_error error; /* code OK: none */
     const char *file;  /* where the caller makes the next nodes, for messages; NULL: not told */
@@ -495,6 +496,8 @@ bool graph_op_is_mapped(base_op op);
 bool graph_op_is_from_memory(base_op op);
 /* Any but those that reduce: it may be in a tree (tile/tree.h). */
 bool graph_op_is_in_trees(base_op op);
+/* Do trees store what the node makes? */
+bool graph_is_stored_by_trees(const graph_node *node);
 const graph_tensor *graph_tensor_at(const graph *g, graph_value v);
 uint64_t graph_element_bound(const graph_tensor *t);
 bool graph_is_contiguous(const graph_tensor *t);

@@ -1,6 +1,9 @@
 /* pass.c - the order of passes, and the small ones. */
 #include "plan/pass.h"
 #include "base/build.h"
+#include "base/error.h"
+
+#include <string.h>
 
 static bool is_effect(const graph *g, const graph_node *node) {
     for (uint32_t i = 0; i < node->n_out; i++) {
@@ -97,6 +100,50 @@ static void cast_rows(graph *g) {
     }
 }
 
+/* The node whose tree can make the halves that this node makes far behind it; UINT32_MAX: none. */
+static uint32_t halves_maker(const graph *g, uint32_t cast) {
+    enum { FAR = 64 /* nodes, more than a tree has */ };
+    const graph_node *node = &g->nodes.data[cast];
+    if (node->dead || node->op != OP_CAST || graph_tensor_at(g, node->out[0])->type != TYPE_BF16)
+        return UINT32_MAX;
+    const graph_tensor *x = graph_tensor_at(g, node->in[0]);
+    return x->type == TYPE_F32 && x->role == ROLE_INTERMEDIATE && !x->base &&
+                   x->node != UINT32_MAX && x->node + FAR < cast &&
+                   graph_is_stored_by_trees(&g->nodes.data[x->node])
+               ? x->node
+               : UINT32_MAX;
+}
+
+/* What a backward pass reads as halves becomes such where it is made, so that those alone are kept
+ * until then. false: no memory. */
+static bool make_halves_early(graph *g) {
+    const uint32_t n = (uint32_t)g->nodes.count;
+    base_arena arena; /* of this call */
+    base_arena_init(&arena, g->heap);
+    /* [n]: 1 + the first cast behind a node, 1 + the one after it; where a node goes */
+    uint32_t *first = base_arena_take(&arena, n, sizeof *first),
+             *next = base_arena_take(&arena, n, sizeof *next),
+             *to = base_arena_take(&arena, n, sizeof *to), at = 0;
+    graph_node *nodes = base_arena_take(&arena, n, sizeof *nodes);
+    const bool made = first && next && to && nodes;
+    for (uint32_t i = n; made && i-- > 0;) {
+        const uint32_t maker = halves_maker(g, i);
+        if (maker != UINT32_MAX) next[i] = first[maker], first[maker] = i + 1;
+    }
+    for (uint32_t i = 0; made && i < n; i++) {
+        if (halves_maker(g, i) != UINT32_MAX) continue;
+        nodes[at] = g->nodes.data[i], to[i] = at++;
+        for (uint32_t k = first[i]; k; k = next[k - 1])
+            nodes[at] = g->nodes.data[k - 1], to[k - 1] = at++;
+    }
+    if (made) memcpy(g->nodes.data, nodes, n * sizeof *nodes);
+    for (graph_value v = 1; made && v < g->tensors.count; v++)
+        if (g->tensors.data[v].node != UINT32_MAX)
+            g->tensors.data[v].node = to[g->tensors.data[v].node];
+    base_arena_fini(&arena);
+    return made;
+}
+
 lower_settings lower_settings_of(const graph_exec_options *options) {
     return (lower_settings){options->exact, options->forms, options->n_form};
 }
@@ -105,6 +152,8 @@ beryl_status graph_pass_all(graph *g, graph_store *store, const graph_exec_optio
                             beryl_error *error) {
     graph_pass_dead(g);
     if (BUILD_HAS_TRAINING && store->device) cast_rows(g);
+    if (BUILD_HAS_TRAINING && g->halves && !make_halves_early(g))
+        return base_fail(error, BERYL_NO_MEMORY, "out of host memory");
     if (BUILD_HAS_GRAPHS) graph_pass_concats(g);
     beryl_status status = graph_pass_fuse(g, store, options, error);
     if (status == BERYL_OK) status = graph_pass_chains(g, store, error);

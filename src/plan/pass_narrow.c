@@ -32,20 +32,14 @@ static const graph_node *product_of(const graph *g, const graph_node *node, grap
     return product;
 }
 
-/* Do trees store what this operation makes? */
-static bool is_stored_by_trees(const graph_node *node) {
-    return graph_op_is_pointwise(node->op) ||
-           (graph_op_is_over_rows(node->op) && !graph_op_reduces(node->op) && node->n_out == 1);
-}
-
 static bool is_made_by_a_tree(const graph *g, const graph_node *node, graph_value v) {
     bool stored = false;
     for (uint32_t i = 0; i < node->n_out; i++) stored |= node->out[i] == v;
-    if (!stored || node->op != OP_FUSED) return stored && is_stored_by_trees(node);
+    if (!stored || node->op != OP_FUSED) return stored && graph_is_stored_by_trees(node);
     if (node->attr.fused.kind != FUSED_CHAIN) return false;
     const graph_region r = graph_region_of(g, node);
     for (uint32_t i = 0; i < r.n; i++)
-        if (r.node[i]->out[0] == v) return is_stored_by_trees(r.node[i]);
+        if (r.node[i]->out[0] == v) return graph_is_stored_by_trees(r.node[i]);
     return false;
 }
 

@@ -69,12 +69,14 @@ bool tile_takes_halves(const graph *g, const graph_store *store, const lower_set
 }
 
 /* Many operations on each sum of a large tile keep the units waiting: a dispatch of its own has
- * more lanes for them, if it finds the sums in the cache. */
+ * more lanes for them, if it finds the sums in the cache. So do several results of each, which a
+ * training has that keeps halves. */
 bool tile_tiled_waits(const lowering *l, const tree *t, uint64_t n) {
     enum { MANY = 6, SUMS_MAX = 8 << 20 };
     uint32_t n_node = 0;
     for (uint32_t i = 0; i < t->n_value; i++) n_node += t->values[i].kind == TREE_NODE;
-    return n_node > MANY && n <= SUMS_MAX && tree_is_expensive(t) &&
+    const bool many = n_node > MANY && n <= SUMS_MAX && tree_is_expensive(t);
+    return (many || (l->g->halves && t->n_out > 1)) &&
            tile_takes_halves(l->g, l->store, &l->settings, t->product[0]);
 }
 
