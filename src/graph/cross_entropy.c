@@ -7,7 +7,11 @@
 
 #include <string.h>
 
-enum { PIECE = 8192 /* classes at most */, CLASSES_MAX = 1 << 24 /* whole numbers of F32 */ };
+enum {
+    PIECE = 4096,         /* classes at most, whose logits of 2,048 rows stay in a GPU's cache */
+    TILE = 128,           /* of a product: pieces are whole ones */
+    CLASSES_MAX = 1 << 24 /* whole numbers of F32 */
+};
 
 /* A call's, or a backward pass's. */
 typedef struct pieces {
@@ -33,6 +37,7 @@ static pieces pieces_of(graph *g, graph_value x, graph_value w, graph_value targ
     p.classes = graph_tensor_at(g, w)->dim[0].size;
     p.n = (p.classes + PIECE - 1) / PIECE;
     p.each = (p.classes + p.n - 1) / p.n;
+    if (p.n > 1) p.each = (p.each + TILE - 1) / TILE * TILE;
     p.n = (p.classes + p.each - 1) / p.each;
     const graph_value any = graph_reduce(g, OP_SUM, graph_cast(g, targets, TYPE_F32, false), 1, 0);
     p.one = graph_cast(g, graph_eq(g, any, any), TYPE_F32, false);

@@ -429,48 +429,80 @@ static void limbs_of(contraction *c, ir_id round, ir_id limb[OUT]) {
                          ir_u32(c->k.b, 3));
 }
 
+/* Result `index` of those in memory's order, `width` of them side by side: moves `at`, [TENSORS], on
+ * to where it is, and its terms. */
+static void place_result(contraction *c, const lengths by[CLASSES], class_kind near, ir_id index,
+                         ir_id width, ir_id *at) {
+    const class_kind far = near == CLASS_INNER ? CLASS_OUTER : CLASS_INNER;
+    ir_builder *b = c->k.b;
+    place_all(c, near, &by[near], ir_mod(b, index, width), at);
+    index = ir_div(b, index, width);
+    if (c->of[CLASS_BATCH].n) {
+        place_all(c, CLASS_BATCH, &by[CLASS_BATCH], ir_div(b, index, by[far].count), at);
+        index = ir_mod(b, index, by[far].count);
+    }
+    place_all(c, far, &by[far], index, at);
+}
+
 /* Results that are infinite or NaN are computed again, in F32: limbs of infinities, and of what
- * rounds to such, are none. The axes are those of the factors as they are given. */
+ * rounds to such, are none. The axes are those of the factors as they are given. A lane looks at
+ * vectors of results, and at each alone where one of them is such. */
 static beryl_status mend(lowering *l, contraction *c, beryl_error *error) {
-    static const char *const names[] = {"a", "b", "out"}, *const offsets[] = {
-                                                              "a_offset", "b_offset", "out_offset"};
-    static const uint32_t dims[CLASS_DEPTH] = {DIM_BATCH, DIM_OUTER, DIM_INNER};
+    enum { LANES = 256, EACH = 4, TURNS = 4 };
+    static const char *const offsets[] = {"a_offset", "b_offset", "out_offset"};
+    const axes *inner = &c->of[CLASS_INNER];
+    const class_kind near = inner->stride[OUT][0] == 1 ? CLASS_INNER : CLASS_OUTER,
+                     far = near == CLASS_INNER ? CLASS_OUTER : CLASS_INNER;
+    const graph_tensor *to = graph_tensor_at(l->g, c->node->out[0]);
+    const uint32_t gaps = (uint32_t)c->of[near].bound | to->offset | c->of[far].stride[OUT][0] |
+                          (c->of[CLASS_BATCH].n ? c->of[CLASS_BATCH].stride[OUT][0] : 0),
+                   each = gaps % EACH || c->of[near].stride[OUT][0] != 1 ? 1 : EACH;
+    const uint64_t vectors =
+        c->of[CLASS_BATCH].bound * c->of[CLASS_OUTER].bound * c->of[CLASS_INNER].bound / each;
+    const uint32_t turn = vectors % TURNS ? 1 : TURNS, units = (uint32_t)(vectors / turn);
     tile_kernel *k = &c->k;
-    tile_begin(k, l, c->placed, "contract_mend", 1);
+    tile_begin(k, l, c->placed, "contract_mend", LANES);
     ir_builder *b = k->b;
-    ir_memory in[TENSORS];
-    ir_id at[TENSORS], x[OUT];
+    const ir_memory in[TENSORS] = {tile_read(k, "a", c->node->in[A]),
+                                   tile_read(k, "b", c->node->in[B]),
+                                   tile_write(k, "out", c->node->out[0])},
+                    sum = ir_register(b, IR_F32, 1);
+    const ir_id one = ir_u32(b, 1), exponent = ir_u32(b, 0x7f800000), unit = tile_lane(k),
+                n = tile_u32(k, "units", units), lanes = ir_u32(b, each);
+    ir_id begin[TENSORS], at[TENSORS], x[OUT], most = IR_NO_ID;
     lengths by[CLASSES];
     for (uint32_t t = 0; t < TENSORS; t++) {
         const graph_value v = t < OUT ? c->node->in[t] : c->node->out[0];
-        in[t] = t < OUT ? tile_read(k, names[t], v) : tile_write(k, names[t], v);
-        at[t] = contract_number(c, offsets[t], graph_tensor_at(l->g, v)->offset);
+        begin[t] = contract_number(c, offsets[t], graph_tensor_at(l->g, v)->offset);
     }
-    const ir_memory sum = ir_register(b, IR_F32, 1);
-    const ir_id zero = ir_u32(b, 0), exponent = ir_u32(b, 0x7f800000);
     for (uint32_t i = 0; i < CLASSES; i++) measure(c, i, &by[i]);
-    for (uint32_t i = 0; i < CLASS_DEPTH; i++) {
-        const ir_id index = turns(b, &by[i], IR_PARALLEL, dims[i]);
-        place_all(c, i, &by[i], index, at);
+    ir_if(b, ir_lt(b, unit, n));
+    for (uint32_t i = 0; i < turn; i++) {
+        const ir_id vector = i ? ir_fma(b, ir_u32(b, i), n, unit) : unit;
+        memcpy(at, begin, sizeof at);
+        place_result(c, by, near, ir_mul(b, vector, lanes), by[near].count, at);
+        const ir_id bits = ir_bitcast(b, IR_U32, each, ir_load(b, in[OUT], at[OUT], each));
+        for (uint32_t e = 0; e < each; e++) {
+            const ir_id own = ir_and(b, ir_extract(b, bits, e), exponent);
+            most = most == IR_NO_ID ? own : ir_max(b, most, own);
+        }
     }
+    ir_if(b, ir_eq(b, most, exponent));
+    const ir_id i = ir_loop(b, ir_u32(b, 0), ir_u32(b, turn * each), one),
+                vector = ir_fma(b, ir_div(b, i, lanes), n, unit);
+    memcpy(at, begin, sizeof at);
+    place_result(c, by, near, ir_fma(b, vector, lanes, ir_mod(b, i, lanes)), by[near].count, at);
     const ir_id bits = ir_bitcast(b, IR_U32, 1, ir_load(b, in[OUT], at[OUT], 1));
     ir_if(b, ir_eq(b, ir_and(b, bits, exponent), exponent));
     ir_set(b, sum, ir_f32(b, 0));
-    const ir_id i = ir_loop(b, zero, by[CLASS_DEPTH].count, ir_u32(b, 1));
+    const ir_id term = ir_loop(b, ir_u32(b, 0), by[CLASS_DEPTH].count, one);
     for (uint32_t t = 0; t < OUT; t++)
-        x[t] = ir_load(b, in[t], place(c, CLASS_DEPTH, &by[CLASS_DEPTH], t, i, at[t]), 1);
+        x[t] = ir_load(b, in[t], place(c, CLASS_DEPTH, &by[CLASS_DEPTH], t, term, at[t]), 1);
     ir_set(b, sum, ir_fma(b, x[A], x[B], ir_get(b, sum)));
     ir_end(b);
     ir_store(b, in[OUT], at[OUT], ir_get(b, sum));
     ir_end(b), ir_end(b), ir_end(b), ir_end(b);
-    return tile_end_marked(k,
-                           (lower_count[IR_DIM_MAX]){[DIM_OUTER] = c->of[CLASS_OUTER].count,
-                                                     [DIM_INNER] = c->of[CLASS_INNER].count,
-                                                     [DIM_BATCH] = c->of[CLASS_BATCH].count},
-                           (uint64_t[IR_DIM_MAX]){[DIM_OUTER] = c->of[CLASS_OUTER].bound,
-                                                  [DIM_INNER] = c->of[CLASS_INNER].bound,
-                                                  [DIM_BATCH] = c->of[CLASS_BATCH].bound},
-                           error);
+    return tile_end(k, (lower_count){units, 0}, LANES, error);
 }
 
 /* ---- parts added up -------------------------------------------------------------------------- */
