@@ -343,7 +343,7 @@ beryl_status tile_attention_back(lowering *l, const graph_node *node, beryl_erro
                alone = narrow || (device_is_processor(caps) && !caps->loop_max);
     if (back_matrix_fits(l, &t)) return back_matrix(l, node, &t, error);
     if (BUILD_HAS_C_TEXTS && back_block_fits(l, &t)) return back_block(l, node, &t, error);
-    if (back_shuffle_fits(l, &t)) return back_shuffle(l, node, &t, error);
+    if (!BUILD_IS_MODULE && back_shuffle_fits(l, &t)) return back_shuffle(l, node, &t, error);
     if (!alone && back_tile_fits(l, &t)) return back_tile(l, node, &t, error);
     return back_serial(l, node, &t, error);
 }

@@ -3,7 +3,6 @@
  * is a subgroup, each lane owns a line. Of a block of others each lane loads some, and gets the
  * rest by shuffles (tile/attention_back.h, tile/attention_shuffle.c). */
 #include "tile/attention_back.h"
-#include "base/build.h"
 
 enum {
     FOUR = 4,
@@ -35,9 +34,8 @@ bool back_shuffle_fits(const lowering *l, const back_task *t) {
                    blocks = back_owns_rows(t)
                                 ? lines / OTHERS + 1
                                 : (uint64_t)t->a.n_head / t->a.n_kv * (lines / OTHERS + 1);
-    return !BUILD_IS_MODULE && device_makes_vectors(caps) && caps->subgroups &&
-           caps->subgroup_size == LANES && back_reads(l, t, FOUR) &&
-           (!caps->loop_max || blocks * turns < caps->loop_max);
+    return device_makes_vectors(caps) && caps->subgroups && caps->subgroup_size == LANES &&
+           back_reads(l, t, FOUR) && (!caps->loop_max || blocks * turns < caps->loop_max);
 }
 
 static bool wants_slopes(const shuffle *x) {
