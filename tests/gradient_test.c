@@ -873,8 +873,8 @@ static void check_form(test *t, const test_form *form, size_t number) {
 
 enum { LOW_ROWS = 33, LOW_IN = 24, LOW_RANK = 4, LOW_OUT = 40, LOW_N = LOW_OUT * LOW_IN };
 
-/* Towards x, a and b of b (a x), or of that between others whose rules read what they are made of, as
- * a training asks for them. out: [3, LOW_N] */
+/* Towards x, a and b of b (a x), or of that between others whose rules read what they are made
+ * of, as a training asks for them. out: [3, LOW_N] */
 static void low_gradients(test *t, base_heap *heap, bool halves, bool among, float (*out)[LOW_N]) {
     static const uint32_t dims[4][2] = {
         {LOW_ROWS, LOW_IN}, {LOW_RANK, LOW_IN}, {LOW_OUT, LOW_RANK}, {LOW_ROWS, LOW_OUT}};

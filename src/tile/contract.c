@@ -429,8 +429,8 @@ static void limbs_of(contraction *c, ir_id round, ir_id limb[OUT]) {
                          ir_u32(c->k.b, 3));
 }
 
-/* Result `index` of those in memory's order, `width` of them side by side: moves `at`, [TENSORS], on
- * to where it is, and its terms. */
+/* Result `index` of those in memory's order, `width` of them side by side: moves `at`, [TENSORS],
+ * on to where it is, and its terms. */
 static void place_result(contraction *c, const lengths by[CLASSES], class_kind near, ir_id index,
                          ir_id width, ir_id *at) {
     const class_kind far = near == CLASS_INNER ? CLASS_OUTER : CLASS_INNER;
