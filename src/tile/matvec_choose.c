@@ -277,10 +277,7 @@ static bool choose(const device_caps *caps, const matvec_shape *shape, matvec_ch
            rows / per * c->lanes / c->wg < units / 2)
         c->wg /= 2;
     if (!factors)
-        c->groups = (has_long || small || (many && wordy) ? 2
-                     : c->x == MATVEC_QUANTISED           ? 8
-                                                          : 4) *
-                    units;
+        c->groups = (has_long || small || (many && wordy) ? 2 : c->wg <= SMALL_WG ? 8 : 4) * units;
     if (shape->form && !take_form(caps, shape->form, c)) return false;
     if (c->rows * per > TILE_ROWS_MAX || c->rows * per * c->n_x > TILE_SUMS_MAX) return false;
     /* blocks of results that are handed on lie in one tile */
