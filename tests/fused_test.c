@@ -43,7 +43,9 @@ typedef struct problem {
     uint32_t low[FUSED_SEGMENT_MAX];
     base_type low_type;
     bool side; /* those vectors are made of x, by a matrix of `low_type`, times factors */
-    bool late; /* too long for each workgroup: the sum is made where norms of it are, for `down` */
+    /* not 0: too long for each workgroup: the sum is made where norms of it are, for `down`; above
+     * 1: x is the gated products of vectors of so many */
+    uint32_t late;
 } problem;
 
 /* clang-format off */
@@ -156,16 +158,23 @@ static const problem problems[] = {
     {.name = "side-plain", .n_bound = 1, .n = 1, .k = 2048, .n_segment = 1, .types = {TYPE_Q4_K},
      .rows = {40}, .low = {16}, .low_type = TYPE_F16, .side = true},
     {.name = "side-late", .n_bound = 1, .n = 1, .k = 3072, .n_segment = 1, .types = {TYPE_Q4_K},
-     .rows = {128}, .down = 40, .down_type = TYPE_Q8_0, .low = {16}, .side = true, .late = true},
+     .rows = {128}, .down = 40, .down_type = TYPE_Q8_0, .low = {16}, .side = true, .late = 1},
     {.name = "side-late-deep", .n_bound = 1, .n = 1, .k = 1536, .n_segment = 1,
      .types = {TYPE_Q6_K}, .rows = {160}, .down = 40, .down_type = TYPE_Q4_0, .low = {64}, .low_type = TYPE_F16,
-     .side = true, .late = true},
+     .side = true, .late = 1},
+    {.name = "side-late-handed", .n_bound = 1, .n = 1, .k = 1536, .n_segment = 1,
+     .types = {TYPE_Q4_K}, .rows = {96}, .down = 40, .down_type = TYPE_Q8_0, .low = {64},
+     .low_type = TYPE_F16, .side = true, .late = 256},
 };
 /* clang-format on */
 
 /* ---- the graph ------------------------------------------------------------------------------- */
 
 enum { T_W_BRANCH, T_SCALE, T_W_NORM, T_W_TWIN, T_MATRIX };
+
+static bool is_gated(const problem *p) {
+    return p->late > 1;
+}
 
 static uint32_t low_of(const problem *p) { /* of all */
     uint32_t n = 0;
@@ -199,7 +208,13 @@ static void build(side *s, const graph_value *w, const void *problem_) {
         build_users(s, w, p, n);
         return;
     }
-    graph_value y[FUSED_SEGMENT_MAX], x = side_input(s, "h", 2, dims);
+    const graph_dim from[2] = {dims[0], {is_gated(p) ? p->late : p->k, 0}};
+    graph_value y[FUSED_SEGMENT_MAX], x = side_input(s, "h", 2, from);
+    if (is_gated(p)) {
+        const uint32_t gate = T_MATRIX + p->n_segment + 4;
+        const graph_value y0 = graph_linear(g, x, w[gate]), y1 = graph_linear(g, x, w[gate + 1]);
+        x = graph_geglu(g, y0, y1);
+    }
     if (p->before == ADD || p->before == ADD_NORM) {
         graph_value branch = side_input(s, "branch", 2, dims);
         if (p->twin) {
@@ -243,16 +258,20 @@ static void build(side *s, const graph_value *w, const void *problem_) {
 }
 
 static void check_joined(test *t, side *joined, const void *problem_) {
-    CHECK_INT(t, side_live_nodes(joined, OP_COUNT), ((const problem *)problem_)->down ? 2 : 1);
-    CHECK_INT(t, side_live_nodes(joined, OP_FUSED), ((const problem *)problem_)->late ? 2 : 1);
+    const problem *p = problem_;
+    const bool gated = is_gated(p);
+    CHECK_INT(t, side_live_nodes(joined, OP_COUNT), (p->down ? 2 : 1) + gated);
+    CHECK_INT(t, side_live_nodes(joined, OP_FUSED), (p->late ? 2 : 1) + gated);
 }
 
 /* The gated results of one vector go on as int8. */
 static void check_handed(test *t, side *joined, const void *problem_) {
     const graph *g = joined->g;
     check_joined(t, joined, problem_);
+    const bool gated = is_gated(problem_);
+    uint32_t seen = 0;
     for (size_t i = 0; i < g->nodes.count; i++)
-        if (!g->nodes.data[i].dead && g->nodes.data[i].op == OP_FUSED)
+        if (!g->nodes.data[i].dead && g->nodes.data[i].op == OP_FUSED && !(gated && seen++))
             CHECK(t, tile_matvec_handed_on(g, &joined->store, &(lower_settings){.exact = false},
                                            &g->nodes.data[i]) != 0);
 }
@@ -280,8 +299,10 @@ static void run(test *t, base_heap *heap, device *d, const problem *p, bool exac
     if (p->side) sides_weight_add(&w, p->low_type, 1, 2, low_of(p), p->k, 0);
     if (p->late) sides_weight_add(&w, TYPE_F32, 1, 1, p->rows[0], 0, 0);
     if (p->down) sides_weight_add(&w, p->down_type, 0, 2, p->down, p->rows[0], 0);
-    const bool handed = p->down && !p->late && p->n_bound == 1 && !exact && d->caps.subgroups &&
-                        d->caps.dot_i8 && base_type_is_quantised(p->down_type);
+    for (uint32_t i = 0; is_gated(p) && i < 2; i++)
+        sides_weight_add(&w, TYPE_Q4_K, 0, 2, p->k, p->late, 0);
+    const bool handed = p->down && (!p->late || is_gated(p)) && p->n_bound == 1 && !exact &&
+                        d->caps.subgroups && d->caps.dot_i8 && base_type_is_quantised(p->down_type);
     /* f32 sums in another order; int8 activations, twice */
     sides_run(t, heap, d,
               &(sides){&w, build,

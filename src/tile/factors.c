@@ -35,6 +35,14 @@ static uint32_t each_of(const tile_factors *f) {
     return (f->m->length / 4 + f->m->c.span - 1) / f->m->c.span;
 }
 
+/* The subgroup's place among the rows, another one in the next workgroup: all of them read the same
+ * rows, and who begins where the others do waits for the same part of the cache. */
+static ir_id place_of(tile_factors *f) {
+    tile_kernel *k = &f->m->k;
+    ir_id own = tile_div(k, ir_local(k->b, 0), f->m->c.span);
+    return tile_rem(k, ir_add(k->b, own, ir_group(k->b, 0)), subgroups(f));
+}
+
 /* The lane's e-th four; beyond the vector: its last one. */
 static ir_id own_of(tile_factors *f, uint32_t e) {
     tile_kernel *k = &f->m->k;
@@ -48,7 +56,7 @@ static ir_id own_of(tile_factors *f, uint32_t e) {
 static ir_id row_of(tile_factors *f, ir_id first, uint32_t j) {
     tile_kernel *k = &f->m->k;
     ir_builder *b = k->b;
-    ir_id row = tile_add(k, tile_div(k, ir_local(b, 0), f->m->c.span), j * subgroups(f));
+    ir_id row = tile_add(k, place_of(f), j * subgroups(f));
     return ir_min(b, ir_add(b, first, row), ir_u32(b, f->rows - 1));
 }
 
@@ -105,7 +113,7 @@ void tile_factors_add(tile_factors *f) {
     tile_kernel *k = &f->m->k;
     ir_builder *b = k->b;
     const uint32_t n = subgroups(f), each = each_of(f);
-    ir_id own = tile_div(k, ir_local(b, 0), f->m->c.span);
+    ir_id own = place_of(f);
     for (uint32_t j = 0; j < f->ahead_rows; j++) {
         ir_id place = ir_add(b, tile_add(k, own, j * n), f->begin);
         add_row(f, row_of(f, f->begin, j), ir_lt(b, place, f->end), &f->loaded[j * each],
@@ -121,32 +129,46 @@ void tile_factors_add(tile_factors *f) {
 
 /* ---- workgroups of their own ----------------------------------------------------------------- */
 
+/* Four u of a vector that came rounded. */
+static ir_id four_handed(tile_factors *f, ir_id u) {
+    tile_kernel *k = &f->m->k;
+    ir_builder *b = k->b;
+    const tile_int8_vectors *from = &f->m->int8_from;
+    ir_id word = ir_bitcast(b, IR_I32, 1, ir_load(b, from->bytes, u, 1)), own[4],
+          at = ir_add(b, tile_mul(k, tile_div(k, u, 8), 2), from->factors_at);
+    for (uint32_t i = 0; i < 4; i++)
+        own[i] = ir_cast(b, IR_F32,
+                         ir_shr(b, ir_shl(b, word, ir_i32(b, 24 - 8 * (int32_t)i)), ir_i32(b, 24)));
+    ir_id scale = ir_bitcast(b, IR_F32, 1, ir_load(b, from->factors, at, 1));
+    return ir_mul(b, ir_compose(b, own, 4), ir_splat(b, scale, 4));
+}
+
 void tile_factors_part(tile_factors *f, const ir_id *x) {
     tile_kernel *k = &f->m->k;
     ir_builder *b = k->b;
     const uint32_t fours = f->m->length / 4, each = tile_matvec_each(f->m), wg = f->m->c.wg;
-    ir_id own[VECTORS_OWN_MAX], u[VECTORS_OWN_MAX];
+    ir_id first = ir_loop(b, f->begin, f->end, ir_u32(b, FACTORS_APART)), sums[FACTORS_APART];
     for (uint32_t e = 0; e < each; e++) {
-        own[e] = x[e];
-        u[e] = tile_matvec_own(f->m, e);
-        if ((e + 1) * wg <= fours) continue;
-        ir_id holds = ir_lt(b, u[e], ir_u32(b, fours));
-        own[e] = ir_select(b, ir_splat(b, holds, 4), x[e], ir_number(b, IR_F32, 4, 0));
-        u[e] = ir_min(b, u[e], ir_u32(b, fours - 1));
-    }
-    ir_id first = ir_loop(b, f->begin, f->end, ir_u32(b, FACTORS_APART));
-    for (uint32_t i = 0; i < FACTORS_APART; i++) {
-        ir_id sum = IR_NO_ID;
-        for (uint32_t e = 0; e < each; e++) {
-            ir_id a = ir_cast(b, IR_F32, load(f, tile_add(k, first, i), u[e]));
-            sum = e ? ir_fma(b, a, own[e], sum) : ir_mul(b, a, own[e]);
+        ir_id u = tile_matvec_own(f->m, e), holds = IR_NO_ID;
+        if ((e + 1) * wg > fours) {
+            holds = ir_lt(b, u, ir_u32(b, fours));
+            u = ir_min(b, u, ir_u32(b, fours - 1));
         }
-        sum = ir_subgroup_add(b, tile_sum_vector(k, sum));
-        ir_if(b, ir_eq(b, ir_subgroup_lane(b), ir_u32(b, 0)));
-        ir_id run = tile_div(k, ir_local(b, 0), f->m->c.span);
-        ir_store(b, f->parts, tile_add(k, tile_mul(k, run, FACTORS_APART), i), sum);
-        ir_end(b);
+        ir_id own = x ? x[e] : four_handed(f, u);
+        if (holds != IR_NO_ID)
+            own = ir_select(b, ir_splat(b, holds, 4), own, ir_number(b, IR_F32, 4, 0));
+        for (uint32_t i = 0; i < FACTORS_APART; i++) {
+            ir_id a = ir_cast(b, IR_F32, load(f, tile_add(k, first, i), u));
+            sums[i] = e ? ir_fma(b, a, own, sums[i]) : ir_mul(b, a, own);
+        }
     }
+    for (uint32_t i = 0; i < FACTORS_APART; i++)
+        sums[i] = ir_subgroup_add(b, tile_sum_vector(k, sums[i]));
+    ir_if(b, ir_eq(b, ir_subgroup_lane(b), ir_u32(b, 0)));
+    ir_id run = tile_mul(k, tile_div(k, ir_local(b, 0), f->m->c.span), FACTORS_APART);
+    for (uint32_t i = 0; i < FACTORS_APART; i++)
+        ir_store(b, f->parts, tile_add(k, run, i), sums[i]);
+    ir_end(b);
     ir_end(b);
 }
 

@@ -44,7 +44,8 @@ void tile_factors_fetch(tile_factors *f, uint32_t least);
  * between two of these; what they make is there behind one more. */
 void tile_factors_keep(tile_factors *f, const ir_id *x);
 void tile_factors_add(tile_factors *f);
-/* Where `stored`: sums of subgroups before the barrier, theirs behind it. */
+/* Where `stored`: sums of subgroups before the barrier, theirs behind it. x NULL: the vector came
+ * rounded. */
 void tile_factors_part(tile_factors *f, const ir_id *x);
 void tile_factors_end(tile_factors *f);
 

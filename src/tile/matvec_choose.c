@@ -157,13 +157,19 @@ static bool may_copy(const matvec_shape *shape, uint32_t most, const matvec_choi
     return shape->k / TILE_RUN <= MATVEC_EACH_MAX * SMALL_WG && memory_of(&with, shape, 0) <= most;
 }
 
-/* Enough rows of n chunks, and few lanes idle, if LANES_MANY take two rows at once (of a
- * copied vector: as many as there are)? They share what is read of the vector, and a workgroup that
- * makes one does more with it. */
+/* Lanes of a row where they take two rows of n chunks at once: of a copied vector as many as there
+ * are, else LANES_MANY, or of pairs, half as many where fewer of them are idle. */
+static uint32_t lanes_of_two(const matvec_shape *shape, const matvec_choice *c, uint32_t n) {
+    if (is_copied(shape, c)) return c->lanes;
+    return shape->per > 1 && idle_of(n, LANES_MANY) > n / 6 ? LANES_MANY / 2 : LANES_MANY;
+}
+
+/* Enough rows, and few lanes idle, for two rows at once? They share what is read of the vector, and
+ * a workgroup that makes one does more with it. */
 static bool takes_two(const matvec_shape *shape, const matvec_choice *c, uint64_t rows, uint32_t n,
                       uint64_t wanted) {
-    const uint32_t lanes = is_copied(shape, c) ? c->lanes : LANES_MANY;
-    if (c->n_x > 1 || c->span < LANES_MANY || idle_of(n, lanes) > n / 6) return false;
+    if (c->n_x > 1 || c->span < LANES_MANY || idle_of(n, lanes_of_two(shape, c, n)) > n / 6)
+        return false;
     if (shape->rounded_in) return shape->per < 2 && rows * WARP > wanted / 4 * 3;
     if (c->x != MATVEC_INT8 || !shape->has_prologue) return false;
     return shape->per > 1 ? rows * LANES_MANY > 2 * wanted : rows * WARP > wanted;
@@ -249,7 +255,7 @@ static bool choose(const device_caps *caps, const matvec_shape *shape, matvec_ch
                          c->n_x == 1 && per == 1 && !many && !shape->rounded_in;
     const bool twice =
         !many && !(wordy && per > 1) && !factors && !tables && takes_two(shape, c, rows, n, wanted);
-    if (twice && !copied) c->lanes = LANES_MANY;
+    if (twice) c->lanes = lanes_of_two(shape, c, n);
     c->rows = twice ? 2 : !many ? 1 : wordy || thin ? 2 : 4;
     const uint32_t raw = packed ? RAW_MAX : RAW_HALVES,
                    room = words ? raw / (words * c->rows) : MATVEC_DEPTH_MAX;
@@ -257,7 +263,9 @@ static bool choose(const device_caps *caps, const matvec_shape *shape, matvec_ch
     const uint32_t invocations = caps->workgroup_invocations ? caps->workgroup_invocations : 256;
     /* few copies, if all workgroups find room at once */
     const bool fits = copied && rows * c->lanes / c->rows <= (uint64_t)units * LONG_WG;
-    c->wg = least(twice ? (shape->rounded_in && !fits ? SMALL_WG : WG)
+    c->wg = least(twice ? (shape->rounded_in && !fits     ? SMALL_WG
+                           : is_long && shape->k > LONG_K ? LONG_WG
+                                                          : WG)
                   : is_long || (small && packed) || (many && wordy) || factors || fits ? LONG_WG
                   : shape->rounded_in                                                  ? SMALL_WG
                                                                                        : WG,
@@ -277,10 +285,7 @@ static bool choose(const device_caps *caps, const matvec_shape *shape, matvec_ch
            rows / per * c->lanes / c->wg < units / 2)
         c->wg /= 2;
     if (!factors)
-        c->groups = (has_long || small || (many && wordy) ? 2
-                     : c->x == MATVEC_QUANTISED           ? 8
-                                                          : 4) *
-                    units;
+        c->groups = (has_long || small || (many && wordy) ? 2 : c->wg <= SMALL_WG ? 8 : 4) * units;
     if (shape->form && !take_form(caps, shape->form, c)) return false;
     if (c->rows * per > TILE_ROWS_MAX || c->rows * per * c->n_x > TILE_SUMS_MAX) return false;
     /* blocks of results that are handed on lie in one tile */

@@ -63,7 +63,8 @@ static void shape_of(const lowering *l, matvec_plan *p) {
                               .n_x = p->vectors.rows.bound,
                               .per = p->per,
                               .exact = l->settings.exact,
-                              .has_prologue = p->vectors.kind != VECTORS_PLAIN || makes(p),
+                              .has_prologue = p->vectors.kind != VECTORS_PLAIN ||
+                                              (makes(p) && !p->vectors.handed),
                               .shared = vectors_shared(&p->vectors),
                               .factors = BUILD_HAS_ADAPTERS && !p->low.stored ? p->low.made : 0,
                               .rounded_in = p->vectors.handed || p->vectors.rounded,
@@ -475,7 +476,7 @@ static void make_tiles(matvec_making *k) {
     if (makes(p)) matvec_low_begin(k, again);
     tile_vectors_make(&k->v);
     if (makes(p)) {
-        if (p->low.stored) tile_factors_part(&k->factors, k->v.values);
+        if (p->low.stored) tile_factors_part(&k->factors, p->vectors.handed ? NULL : k->v.values);
         else tile_factors_keep(&k->factors, k->v.values);
         ir_barrier(b);
         if (p->low.stored) tile_factors_end(&k->factors);

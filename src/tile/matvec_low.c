@@ -11,8 +11,8 @@ static bool side_of(const lowering *l, matvec_plan *p) {
     matvec_segment s;
     lower_matrix x;
     if (!all->side) return true;
-    if (p->vectors.rows.bound != 1 || p->vectors.handed || !l->caps->subgroups ||
-        l->caps->subgroup_size < FACTORS_SPAN_MIN ||
+    if (p->vectors.rows.bound != 1 || (p->vectors.handed && !all->side_stored) ||
+        !l->caps->subgroups || l->caps->subgroup_size < FACTORS_SPAN_MIN ||
         (low->n && graph_base_of(l->g, low->x) != all->side) ||
         !matvec_segment_of(l, all->side_w, p->vectors.rows.k, &s) ||
         (low->n && s.type != low->type) || base_type_is_quantised(s.type) ||
