@@ -335,7 +335,7 @@ TSAN_ENV = TSAN_OPTIONS=second_deadlock_stack=1:suppressions=$(CURDIR)/tools/tsa
 ## tsan       the tests of what runs in threads under ThreadSanitizer (TESTS="threads/" runs some)
 tsan:
 	@tools/setup test
-	@$(MAKE) $(PARALLEL) BUILD=$(BUILD)/tsan CC='$(firstword $(CCACHE)) gcc' OPT='-O1 -g1 $(TSAN)' LDFLAGS='$(TSAN)' \
+	@$(MAKE) $(PARALLEL) BUILD=$(BUILD)/tsan CC='$(firstword $(CCACHE)) gcc' OPT='-O0 -g1 $(TSAN)' LDFLAGS='$(TSAN)' \
 	    $(BUILD)/tsan/bin/beryl-test
 	@mkdir -p $(BUILD)/home
 	@$(TEST_ENV) $(TSAN_ENV) env $(TEST_SPLIT) $(BUILD)/tsan/bin/beryl-test $(or $(TESTS),$(TSAN_TESTS))

@@ -1,5 +1,6 @@
 /* module_train.c - trainings, in the full module, for full_engine.ts: beryl_train.h, with memory in
  * place of files. What is saved is gathered here, and borrowed until the next save. */
+#include "base/error.h"
 #include "beryl_train.h"
 #include "module.h"
 
@@ -16,7 +17,7 @@ typedef struct training {
 EXPORT(train_open)
 uint32_t module_train_open(frame *f, const char *options, const char *data, uint32_t size,
                            const char *valid, uint32_t valid_size, const uint8_t *pixels,
-                           const beryl_adapter *from);
+                           uint32_t pixels_size, const beryl_adapter *from);
 EXPORT(train_close) void module_train_close(frame *f, training *t);
 EXPORT(train_report) uint32_t module_train_report(frame *f, const training *t);
 EXPORT(train_adapter) const beryl_adapter *module_train_adapter(const training *t);
@@ -35,13 +36,13 @@ static uint32_t count_at(const base_json *o, const char *key) {
 }
 
 /* Of options: `pictures`, an array of {name, width, height}, whose red, green and blue lie at
- * `pixels`, one after another. false: no memory. */
-static bool pictures_of(base_arena *arena, const base_json *list, const uint8_t *pixels,
-                        beryl_train_options *how) {
+ * `pixels`, one after another, `size` bytes. */
+static beryl_status pictures_of(base_arena *arena, const base_json *list, const uint8_t *pixels,
+                                size_t size, beryl_train_options *how, beryl_error *error) {
     const size_t n = list && list->kind == JSON_ARRAY ? list->n_child : 0;
     beryl_media_desc *media = base_arena_take(arena, n + 1, sizeof *media);
     const char **names = base_arena_take(arena, n + 1, sizeof *names);
-    if (!media || !names) return false;
+    if (!media || !names) return base_fail(error, BERYL_NO_MEMORY, "out of memory for pictures");
     size_t i = 0;
     for (const base_json *one = n ? list->child : NULL; one; one = one->next, i++) {
         names[i] = option_text(arena, base_json_find(one, "name"));
@@ -50,19 +51,24 @@ static bool pictures_of(base_arena *arena, const base_json *list, const uint8_t 
                                       .rgb = pixels,
                                       .width = count_at(one, "width"),
                                       .height = count_at(one, "height")};
-        pixels += (size_t)3 * media[i].width * media[i].height;
+        const uint64_t count = (uint64_t)media[i].width * media[i].height;
+        if (count > size / 3)
+            return base_fail(error, BERYL_MISUSE, "picture %u has fewer pixels than it says",
+                             (unsigned)i + 1);
+        pixels += 3 * (size_t)count;
+        size -= 3 * (size_t)count;
     }
     how->media_names = names;
     how->media = media;
     how->n_media = n;
-    return true;
+    return BERYL_OK;
 }
 
 /* PENDING: runs are under way, and are ended first: call again. valid_size 0: none; from NULL: a
  * new adapter. Options are as in TrainOptions, those of `order` as text. */
 uint32_t module_train_open(frame *f, const char *options, const char *data, uint32_t size,
                            const char *valid, uint32_t valid_size, const uint8_t *pixels,
-                           const beryl_adapter *from) {
+                           uint32_t pixels_size, const beryl_adapter *from) {
     base_arena arena;
     base_json *o;
     training *t = calloc(1, sizeof *t);
@@ -101,9 +107,9 @@ uint32_t module_train_open(frame *f, const char *options, const char *data, uint
                                    .order_size = order ? strlen(order) : 0,
                                    .from = from,
                                    .live = true};
-        status = pictures_of(&arena, base_json_find(o, "pictures"), pixels, &how)
-                     ? beryl_train_open(f->engine, &how, &t->train, &f->error)
-                     : BERYL_NO_MEMORY;
+        status = pictures_of(&arena, base_json_find(o, "pictures"), pixels, pixels_size, &how,
+                             &f->error);
+        if (!status) status = beryl_train_open(f->engine, &how, &t->train, &f->error);
     }
     base_arena_fini(&arena);
     if (status == BERYL_OK) {

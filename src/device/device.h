@@ -124,6 +124,7 @@ typedef struct device_caps { /* read from the device, or measured on it */
     device_kind kind;
     uint32_t languages; /* the backend's, set by device.c; 0: it runs no programs */
     bool f16, f64, subgroups, dot_i8, timestamps;
+    bool in_order; /* what is written and what runs keep the order of submission, uploads too */
     /* processors: words whose bytes a vector multiplies at once, unsigned by signed. 0: none */
     uint32_t dot_words;
     bool permutes_bytes; /* any four of eight bytes in one instruction */

@@ -601,7 +601,7 @@ static beryl_status check_beside(beryl_task *task, load_stage *stage) {
     uint64_t done, total;
     beryl_status status = device_poll(e->device, &ticket, &task->error);
     if (status != BERYL_OK) return status;
-    if (!strstr(device_caps_of(e->device)->backend, "web") || plans_ready(e, NULL) != BERYL_OK)
+    if (!device_caps_of(e->device)->in_order || plans_ready(e, NULL) != BERYL_OK)
         return BERYL_PENDING;
     status = engine_check_step(e, &again, &done, &total, &task->error);
     if (status != BERYL_OK) return status;

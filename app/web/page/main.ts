@@ -401,7 +401,7 @@ class App {
 
     /* What is sent before it has been read has it too. */
     #takes(work: Promise<void>): void {
-        this.#taking = Promise.allSettled([this.#taking, work]);
+        this.#taking = Promise.allSettled([this.#taking, work]).then(() => undefined);
     }
 
     /* What is no picture, no sound, no adapter and no examples is taken for a model. */

@@ -19,7 +19,7 @@ interface FullExports {
     adapter_open(frame: number, data: number, size: number, config: number): number;
     adapter_close(adapter: number): void;
     session_adapters(frame: number, session: number, adapters: number, scales: number, n: number): number;
-    train_open(frame: number, options: number, data: number, size: number, valid: number, validSize: number, pixels: number, from: number): number;
+    train_open(frame: number, options: number, data: number, size: number, valid: number, validSize: number, pixels: number, pixelsSize: number, from: number): number;
     train_close(frame: number, training: number): void;
     train_report(frame: number, training: number): number;
     train_adapter(training: number): number;
@@ -84,7 +84,7 @@ export function openTraining(engine: Engine, options: object, data: Uint8Array, 
     pictures.reduce((at, [, { rgb }]) => (pixels.set(rgb, at), at + rgb.length), 0);
     const how = JSON.stringify({ ...options, pictures: pictures.map(([name, { width, height }]) => ({ name, width, height })) });
     return whenQuiet(engine, (x, frame) => withText(engine, how, (o) => engine.withBytes(data, (at) => engine.withBytes(valid, (other) => engine.withBytes(pixels, (seen) =>
-        x.train_open(frame, o, at, data.length, other, valid.length, seen, from))))));
+        x.train_open(frame, o, at, data.length, other, valid.length, seen, pixels.length, from))))));
 }
 
 /** Ends it; an adapter of it that sessions have, they keep. */

@@ -7,7 +7,7 @@
 import assert from "node:assert/strict";
 import { Engine } from "../src/engine.js";
 import { BerylError } from "../src/error.js";
-import { closeAdapter, openAdapter, sessionAdapters } from "../src/full_engine.js";
+import { closeAdapter, openAdapter, openTraining, sessionAdapters } from "../src/full_engine.js";
 import type { FullModel } from "../src/full_model.js";
 import { load } from "../src/load.js";
 import { readRepository } from "./files.js";
@@ -173,6 +173,8 @@ export const FULL_CASES: Record<string, Case> = {
         for (const number of open.values()) closeAdapter(engine, number);
         await fails("UNSUPPORTED", /'adapter': .*\[.*\]/, (async () => openAdapter(engine, readRepository(`${LORA}/dense-31b.part.gguf`), ""))());
         await fails("BAD_FILE", /adapter/, (async () => openAdapter(engine, readRepository("models/default.gguf").slice(0, 99), ""))());
+        const short = { rgb: new Uint8Array(5), width: 9, height: 9 };
+        await fails("MISUSE", /picture 1 has fewer pixels/, openTraining(engine, {}, readRepository("tests/data/lora/train-image/train.jsonl"), new Uint8Array(0), [["a.png", short]], 0));
         await engine.close();
     },
 

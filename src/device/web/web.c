@@ -137,6 +137,7 @@ static void caps_of(const base_json *facts, device_caps *caps) {
     caps->workgroup_size[1] = number32(facts, "maxComputeWorkgroupSizeY");
     caps->workgroup_size[2] = number32(facts, "maxComputeWorkgroupSizeZ");
     caps->groups_max = number32(facts, "maxComputeWorkgroupsPerDimension");
+    caps->in_order = true;
     caps->storage_max = number32(facts, "maxStorageBuffersPerShaderStage");
     if (caps->storage_max > DEVICE_BINDING_MAX) caps->storage_max = DEVICE_BINDING_MAX;
     caps->binding_max = number64(facts, "maxStorageBufferBindingSize") & ~UINT64_C(3);

@@ -175,6 +175,7 @@ static void caps_of(const driver_state *s, WGPUAdapter adapter, device_caps *cap
     caps->workgroup_size[1] = limits.maxComputeWorkgroupSizeY;
     caps->workgroup_size[2] = limits.maxComputeWorkgroupSizeZ;
     caps->groups_max = limits.maxComputeWorkgroupsPerDimension;
+    caps->in_order = true;
     caps->storage_max = limits.maxStorageBuffersPerShaderStage;
     if (caps->storage_max > limits.maxBindingsPerBindGroup)
         caps->storage_max = limits.maxBindingsPerBindGroup;
