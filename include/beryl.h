@@ -594,6 +594,10 @@ typedef struct beryl_media beryl_media;
 /* Copies what desc names. UNSUPPORTED: the model does not see, or hear. */
 BERYL_API beryl_status beryl_media_open(beryl_engine *engine, const beryl_media_desc *desc,
                                         beryl_media **media, beryl_error *error);
+/* Loads the tower of pictures (of videos too) or of sound and compiles its programs, for when media
+ * is about to come. UNSUPPORTED: the model does not see, or hear. */
+BERYL_API beryl_status beryl_engine_prepare_media(beryl_engine *engine, beryl_media_kind kind,
+                                                  beryl_task **task, beryl_error *error);
 /* NULL is fine. Sessions that were given it keep what they need. */
 BERYL_API void beryl_media_close(beryl_media *media);
 /* Computes its soft tokens; the first of a kind loads the tower. Prompts wait for nothing else:

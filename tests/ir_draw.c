@@ -13,6 +13,7 @@ uint32_t ir_draw(uint64_t *state, uint32_t n) {
 ir_schedule ir_draw_schedule(uint64_t *state) {
     ir_schedule s = {.subgroup = DRAW_OF(0, 2, 4, 8), .vector = DRAW_OF(0, 2, 4, 8)};
     s.fragments = ir_draw(state, 2);
+    s.tells = ir_draw(state, 2);
     for (uint32_t d = 0; d < 3; d++)
         s.dims[d] = (ir_schedule_dim){
             .group = d < 2 ? (uint8_t)ir_draw(state, 4) : 0,

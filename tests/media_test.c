@@ -328,6 +328,36 @@ static void check_let_go(test *t) {
     beryl_engine_trim(NULL);
 }
 
+/* What is prepared is there when media comes: its weights, its plan and its programs. */
+static void check_prepared(test *t) {
+    run r;
+    if (run_open(&r, t, 0, MODEL_DUMMY)) {
+        beryl_error error = {0};
+        beryl_task *task = NULL;
+        const beryl_media_kind kinds[] = {BERYL_PICTURE, BERYL_SOUND};
+        for (uint32_t i = 0; i < 2; i++) {
+            const uint64_t none = on_device(&r);
+            CHECK_INT(t, beryl_engine_prepare_media(r.engine, kinds[i], &task, &error), BERYL_OK);
+            CHECK_INT(t, model_finish(task, &error, NULL), BERYL_OK);
+            const uint64_t ready = on_device(&r);
+            beryl_stats before, after;
+            beryl_engine_stats(r.engine, &before);
+            CHECK(t, ready > none);
+            beryl_media *media = media_of(&r, i ? 5 : 3, false);
+            beryl_engine_stats(r.engine, &after);
+            CHECK(t, media && after.device_bytes == ready);
+            CHECK(t, before.device_objects == after.device_objects);
+            beryl_media_close(media);
+        }
+        beryl_engine_trim(r.engine);
+        CHECK_INT(t, beryl_engine_prepare_media(r.engine, BERYL_PICTURE, &task, &error), BERYL_OK);
+        CHECK(t, beryl_cancel(task));
+        CHECK_INT(t, model_finish(task, &error, NULL), BERYL_CANCELLED);
+        CHECK_INT(t, beryl_engine_prepare_media(r.engine, 0, &task, &error), BERYL_MISUSE);
+    }
+    run_close(&r);
+}
+
 /* A tower that is loaded again computes what it did. */
 static void check_comes_back(test *t) {
     run r;
@@ -518,6 +548,7 @@ void test_media(test *t) {
     if (test_case(t, "media/content-is-what-is-reused")) check_content(t);
     if (test_case(t, "media/refused")) check_refused(t);
     if (test_case(t, "media/let-go")) check_let_go(t);
+    if (test_case(t, "media/prepared")) check_prepared(t);
     if (test_case(t, "media/comes-back")) check_comes_back(t);
     if (test_case(t, "media/long-sound-in-clips")) check_clips(t);
     if (test_case(t, "media/video")) check_video(t);

@@ -502,6 +502,7 @@ EXPORT(media_open)
 uint32_t module_media_open(frame *f, uint32_t form, const void *data, uint32_t a, uint32_t b,
                            uint32_t budget, uint32_t resized);
 EXPORT(media_encode) uint32_t module_media_encode(frame *f, beryl_media *m);
+EXPORT(media_prepare) uint32_t module_media_prepare(frame *f, uint32_t kind);
 EXPORT(media_soft) uint32_t module_media_soft(frame *f, const beryl_media *m);
 EXPORT(media_close) void module_media_close(beryl_media *m);
 EXPORT(session_media)
@@ -535,6 +536,15 @@ uint32_t module_media_encode(frame *f, beryl_media *m) {
     beryl_task *task = NULL;
     frame_begin(f);
     beryl_status status = beryl_media_encode(m, &task, &f->error);
+    return frame_give_thing(f, status, task);
+}
+
+/* kind: of beryl_media_kind. */
+uint32_t module_media_prepare(frame *f, uint32_t kind) {
+    beryl_task *task = NULL;
+    frame_begin(f);
+    beryl_status status =
+        beryl_engine_prepare_media(f->engine, (beryl_media_kind)kind, &task, &f->error);
     return frame_give_thing(f, status, task);
 }
 

@@ -192,6 +192,12 @@ static beryl_status open_video(beryl_media *m, const beryl_media_desc *d, beryl_
     return BERYL_OK;
 }
 
+static beryl_status find_tower(beryl_engine *e, beryl_media_kind kind, beryl_error *error) {
+    if (!e->loaded || e->options.vocabulary_only)
+        return base_fail(error, BERYL_MISUSE, "the engine has no model loaded");
+    return engine_tower_find(e, kind, error);
+}
+
 beryl_status beryl_media_open(beryl_engine *e, const beryl_media_desc *desc, beryl_media **out,
                               beryl_error *error) {
     if (!e || !desc || !out || desc->size < sizeof *desc || desc->kind < BERYL_PICTURE ||
@@ -200,9 +206,7 @@ beryl_status beryl_media_open(beryl_engine *e, const beryl_media_desc *desc, ber
                          "beryl_media_open needs an engine, a picture, sound or video, its size, "
                          "and a place for the media");
     *out = NULL;
-    if (!e->loaded || e->options.vocabulary_only)
-        return base_fail(error, BERYL_MISUSE, "the engine has no model loaded");
-    beryl_status status = engine_tower_find(e, desc->kind, error);
+    beryl_status status = find_tower(e, desc->kind, error);
     if (status != BERYL_OK) return status;
     beryl_media *m = base_heap_take(&e->heap, sizeof *m);
     if (!m) return base_fail(error, BERYL_NO_MEMORY, "out of host memory");
@@ -346,5 +350,36 @@ beryl_status beryl_media_encode(beryl_media *m, beryl_task **out, beryl_error *e
     media_encode_begin(c, m);
     (*out)->state = c;
     (*out)->close = encode_close;
+    return BERYL_OK;
+}
+
+/* ---- before there is media ------------------------------------------------------------------- */
+
+static beryl_status prepare_step(beryl_task *task) {
+    beryl_engine *e = task->engine;
+    const beryl_media_kind kind =
+        task->state == engine_tower_of(e, BERYL_SOUND) ? BERYL_SOUND : BERYL_PICTURE;
+    if (task_is_cancelled(task)) return base_fail(&task->error, BERYL_CANCELLED, "cancelled");
+    return engine_tower_step(task, kind, engine_tower_usual(e, kind));
+}
+
+static void prepare_close(beryl_task *task) {
+    engine_tower *tower = task->state;
+    tower->users--;
+}
+
+beryl_status beryl_engine_prepare_media(beryl_engine *e, beryl_media_kind kind, beryl_task **out,
+                                        beryl_error *error) {
+    if (!e || !out || kind < BERYL_PICTURE || kind > BERYL_VIDEO)
+        return base_fail(error, BERYL_MISUSE,
+                         "beryl_engine_prepare_media needs an engine, a kind of media and a place "
+                         "for the task");
+    beryl_status status = find_tower(e, kind, error);
+    if (status == BERYL_OK) status = task_open(e, NULL, prepare_step, out, error);
+    if (status != BERYL_OK) return status;
+    engine_tower *tower = engine_tower_of(e, kind);
+    tower->users++;
+    (*out)->state = tower;
+    (*out)->close = prepare_close;
     return BERYL_OK;
 }

@@ -62,7 +62,7 @@ static void to_numbers(const ir_schedule *s, uint32_t *numbers) {
     numbers[NUMBERS - 4] = s->subgroup;
     numbers[NUMBERS - 3] = s->vector;
     numbers[NUMBERS - 2] = s->workgroup_bytes;
-    numbers[NUMBERS - 1] = s->fragments | (uint32_t)s->direct << 1;
+    numbers[NUMBERS - 1] = s->fragments | (uint32_t)s->direct << 1 | (uint32_t)s->tells << 2;
 }
 
 static bool from_numbers(const uint32_t *numbers, ir_schedule *s) {
@@ -87,6 +87,7 @@ static bool from_numbers(const uint32_t *numbers, ir_schedule *s) {
     s->workgroup_bytes = numbers[NUMBERS - 2];
     s->fragments = numbers[NUMBERS - 1] & 1;
     s->direct = numbers[NUMBERS - 1] >> 1 & 1;
+    s->tells = numbers[NUMBERS - 1] >> 2 & 1;
     return s->subgroup <= 256 && s->vector <= 16 && s->workgroup_bytes <= IR_WORKGROUP_BYTES_MAX;
 }
 

@@ -248,7 +248,8 @@ static uint64_t schedule_hash(const ir_schedule *s, uint64_t seed) {
     words[n++] = s->subgroup;
     words[n++] = s->vector;
     words[n++] = s->workgroup_bytes;
-    words[n++] = s->fragments | (uint32_t)s->direct << 1 | s->rounds << 2;
+    words[n++] =
+        s->fragments | (uint32_t)s->direct << 1 | s->rounds << 2 | (uint32_t)s->tells << 31;
     memcpy(words + n, s->param_multiple, sizeof s->param_multiple);
     return base_hash(words, sizeof words, seed);
 }

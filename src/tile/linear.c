@@ -2,8 +2,7 @@
  *
  * A workgroup takes `rows` rows of the weight for `vectors` vectors at once, so that a weight is
  * unpacked once for all of them. Lanes share the chunks of a row and join their sums in a tree;
- * where one lane is all, it walks the row itself. A weight in several shards is one dispatch a
- * shard. */
+ * where one lane is all, it walks the row itself. A weight in shards is a dispatch a shard. */
 #include "tile/bytes.h"
 #include "tile/contract_end.h"
 #include "tile/product.h"
@@ -17,7 +16,7 @@
 
 #include <string.h>
 
-enum { GROUPS_MAX = 32768, ROWS_MAX = 4, VECTORS_MAX = 8, JOINED_VECTORS = 32 };
+enum { GROUPS_MAX = 32768, ROWS = 4, ROWS_MAX = 8, SPAN = 8, VECTORS_MAX = 16, JOINED_MAX = 32 };
 
 /* ---- products -------------------------------------------------------------------------------- */
 
@@ -83,13 +82,13 @@ static void add_chunk(product *p, ir_id block, ir_id part) {
 /* Of each vector `width` elements from `at` on. */
 static void load_vectors(product *p, ir_id at, uint32_t width, ir_id x[VECTORS_MAX]) {
     tile_kernel *k = &p->k;
-    for (uint32_t v = 0; v < (p->shuffles ? 1 : p->vectors); v++) {
+    for (uint32_t v = 0; v < (p->shuffles ? p->vectors / SPAN : p->vectors); v++) {
         ir_id from = ir_add(k->b, p->x_at[v], at);
         x[v] = width == 1 ? ir_load(k->b, p->x, from, 1)
                           : tile_load_vector(k, p->x, from, p->x_aligned);
     }
     for (uint32_t v = p->shuffles ? p->vectors : 0; v-- > 0;)
-        x[v] = ir_subgroup_broadcast(k->b, x[0], v);
+        x[v] = ir_subgroup_broadcast(k->b, x[v / SPAN], v % SPAN);
 }
 
 /* A loop from 0, unless it has one turn; whether it is there. */
@@ -229,9 +228,9 @@ static void product_begin(product *p, lowering *l, const graph_node *node, const
                           uint32_t n_x) {
     const bool serial = tile_serial(l);
     p->pair = p->ends = p->shuffles = false;
-    p->vectors = n_x == 1 ? 1 : serial && !device_makes_vectors(l->caps) ? VECTORS_MAX : 4;
+    p->vectors = n_x == 1 ? 1 : serial && !device_makes_vectors(l->caps) ? SPAN : 4;
     while (p->vectors / 2 >= n_x) p->vectors /= 2;
-    p->rows = device_makes_vectors(l->caps) ? ROWS_MAX : p->vectors > 1 ? 2 : serial ? ROWS_MAX : 2;
+    p->rows = device_makes_vectors(l->caps) ? ROWS : p->vectors > 1 ? 2 : serial ? ROWS : 2;
     if (p->rows > m) p->rows = 1;
     p->rounds = serial && tile_bytes_fits(l, types, n_type, k, p->vectors);
     if (p->rounds) p->rows = 1; /* memory is read as one stream, which is twice as fast */
@@ -243,16 +242,16 @@ static void product_begin(product *p, lowering *l, const graph_node *node, const
     p->wide = device_makes_vectors(l->caps) ? 1 : p->k.wide;
 }
 
-/* Of many vectors, where lanes are a thread's vectors of eight: a load costs each of them many
- * products. */
+/* Of many vectors, where lanes are a thread's vectors of eight, each of which loads alone. */
 static void product_shuffle(product *p, uint32_t n_x) {
     const device_caps *caps = p->k.l->caps;
-    const uint32_t lanes = VECTORS_MAX;
+    const bool many = n_x > 512; /* worth a longer text */
     p->shuffles = !BUILD_IS_MODULE && p->turns && !p->rounds && caps->subgroups &&
-                  caps->subgroup_size == lanes && n_x >= lanes && p->k.n_item % lanes == 0;
+                  caps->subgroup_size == SPAN && n_x >= SPAN && p->k.n_item % SPAN == 0;
     if (!p->shuffles) return;
-    ir_subgroup(p->k.b, lanes);
-    p->vectors = lanes;
+    ir_subgroup(p->k.b, SPAN);
+    p->vectors = many ? VECTORS_MAX : SPAN;
+    p->rows = many && p->rows > 1 ? ROWS_MAX : p->rows;
     p->tile = p->rows * p->vectors;
 }
 
@@ -283,8 +282,9 @@ static void vectors_at(product *p, ir_id n, ir_id stride, ir_id offset) {
     ir_id first = tile_mul(k, ir_group(b, 1), p->vectors), last = ir_sub(b, n, ir_u32(b, 1));
     for (uint32_t v = 0; v < p->vectors; v++) {
         p->vector[v] = tile_add(k, first, v);
-        ir_id own = p->shuffles ? ir_add(b, first, ir_subgroup_lane(b)) : p->vector[v];
-        if (v == 0 || !p->shuffles) p->x_at[v] = ir_fma(b, ir_min(b, own, last), stride, offset);
+        ir_id own = p->vector[v];
+        if (p->shuffles) own = ir_add(b, tile_add(k, first, v * SPAN), ir_subgroup_lane(b));
+        p->x_at[v] = ir_fma(b, ir_min(b, own, last), stride, offset);
     }
 }
 
@@ -473,7 +473,7 @@ static bool joined_of(const lowering *l, const graph_region *r, joined *j) {
         (p->ends && p->n > 2))
         return false;
     const uint32_t k = graph_tensor_at(l->g, p->w[0])->dim[1].size;
-    if (!vectors_plan_of(l, &p->before, p->x, NULL, k, &j->v) || j->v.rows.bound > JOINED_VECTORS)
+    if (!vectors_plan_of(l, &p->before, p->x, NULL, k, &j->v) || j->v.rows.bound > JOINED_MAX)
         return false;
     for (uint32_t i = 0; i < p->n; i++)
         if (!tile_matrix_of(l, p->w[i], &j->w[i]) || !j->w[i].stored ||

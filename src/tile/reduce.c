@@ -18,6 +18,7 @@ enum {
     LANES = 256,
     ACROSS = 32,       /* lanes of a workgroup that lie beside each other in a walk across rows */
     AHEAD = 4,         /* vectors that a lane reads at once */
+    BESIDE = 8,        /* lanes in software, where they make a vector */
     SPAN_MIN = 8,      /* lanes of a subgroup that joins */
     UNITS = 128,       /* of a device that does not say */
     GROUPS_A_UNIT = 4, /* workgroups that keep it busy */
@@ -240,7 +241,9 @@ static form form_of(const lowering *l, tree_walk *c, ir_type type) {
                host = device_is_compiled(caps), is_short = many && !serial;
     const uint32_t last = c->w.n - 1, most = host ? TILE_RUN : 4,
                    invocations = caps->workgroup_invocations ? caps->workgroup_invocations : LANES,
-                   workgroup = serial ? 1 : power_to(invocations < LANES ? invocations : LANES);
+                   /* short rows: a lane each, since lanes are vectors */
+        few = device_makes_vectors(caps) && d <= SHORT ? BESIDE : 1,
+                   workgroup = serial ? few : power_to(invocations < LANES ? invocations : LANES);
     form f = {.rows = 1, .high = 1, .across = is_across(c, is_short), .n_part = 1, .part = d};
     if (f.across) {
         for (uint32_t i = 0; i < c->t.n_tensor; i++) c->step[i] = c->w.stride[i][last];
@@ -264,7 +267,7 @@ static form form_of(const lowering *l, tree_walk *c, ir_type type) {
                  : tree_widest(c, host ? most : most_along(c, type),
                                c->along.size[c->along.n - 1].factor, true, c->w.n);
     f.lanes = 1;
-    while (!beside && f.lanes < workgroup && f.lanes * f.wide * AHEAD < d) f.lanes *= 2;
+    while (!serial && !beside && f.lanes < workgroup && f.lanes * f.wide * AHEAD < d) f.lanes *= 2;
     f.rows = workgroup / f.lanes;
     while (f.rows > 1 && n / f.rows < groups_wanted(caps, serial)) f.rows /= 2;
     if (f.rows == 1) cut(&f, l, d, n, PART_MIN);

@@ -422,6 +422,7 @@ class App {
 
     async #attach(file: Blob, name: string, kind: Attachment["kind"]): Promise<void> {
         try {
+            this.#runtime.expect(kind);
             const attachment = await attach(file, name, kind, this.#shelf);
             this.#attachments.add(attachment);
             void this.#runtime.prepare(attachment, this.#shelf);
@@ -438,7 +439,10 @@ class App {
     }
 
     #wireMedia(): void {
-        page.attach.addEventListener("click", () => page.files.click());
+        page.attach.addEventListener("click", () => {
+            page.files.click();
+            this.#runtime.expect(page.files.accept.startsWith("image") ? "image" : "audio");
+        });
         page.files.addEventListener("change", () => {
             this.#takes(this.#take([...(page.files.files ?? [])]));
             page.files.value = "";
@@ -452,6 +456,7 @@ class App {
         page.record.addEventListener("click", () => {
             if (this.#recorder.recording) this.#recorder.stop();
             else void this.#record();
+            this.#runtime.expect("audio");
         });
     }
 
@@ -492,7 +497,12 @@ class App {
         window.addEventListener("dragover", (event) => {
             if (!carriesFile(event)) return;
             event.preventDefault();
+            if (!page.drop.hidden) return;
             page.drop.hidden = false;
+            for (const item of event.dataTransfer?.items ?? []) {
+                const kind = kindOf(item);
+                if (kind) this.#runtime.expect(kind);
+            }
         });
         window.addEventListener("dragleave", (event) => {
             if (!event.relatedTarget) page.drop.hidden = true;

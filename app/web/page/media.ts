@@ -48,7 +48,7 @@ export class Shelf {
 }
 
 /** What a file may be attached as; null: neither a picture nor sound. */
-export function kindOf({ type }: Blob): Attachment["kind"] | null {
+export function kindOf({ type }: { type: string }): Attachment["kind"] | null {
     return type.startsWith("image/") ? "image" : type.startsWith("audio/") ? "audio" : null;
 }
 

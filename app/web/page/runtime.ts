@@ -267,6 +267,11 @@ export class Runtime extends EventTarget {
         return { figures: { tokensPerSecond, firstTokenSeconds, nPrompt, nReused, nGenerated }, ended: ENDS[end] };
     }
 
+    /** A file of this kind is about to come: what reads it is compiled meanwhile. */
+    expect(kind: Attachment["kind"]): void {
+        this.#model?.prepareMedia(kind).catch(() => undefined); // told when there is a file
+    }
+
     /** Encodes what is attached while its question is written; the question then finds it done. What fails is told there. */
     async prepare(attachment: Attachment, shelf: Shelf): Promise<void> {
         try {

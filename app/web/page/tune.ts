@@ -2,7 +2,7 @@
  * tune.ts - adapters and fine-tuning: the panel with data, loss and what came of it, and the list of adapters in the settings.
  * Fetched when it is first asked for. Owns which adapters the model answers with; they are its, so another model has none.
  */
-import type { Adapter, FullModel, TrainingReport, TrainingSession } from "beryl-gpu";
+import { BerylError, type Adapter, type FullModel, type TrainingReport, type TrainingSession } from "beryl-gpu";
 import { button, el, field, fill, numberInput, type NumberField } from "./dom";
 import { Runtime } from "./runtime";
 import type { Settings } from "./store";
@@ -31,6 +31,7 @@ const FIELDS: readonly TuneField[] = [
     { key: "accumulate", label: "Examples a step", hint: "More is steadier, and slower.", value: 4, min: 1, max: 10000 },
 ];
 
+const TOGETHER = 8;
 const WIDTH = 320, HEIGHT = 120, SVG = "http://www.w3.org/2000/svg";
 const CHECKED = 4096; // bytes of a file in which it says what it is
 
@@ -234,8 +235,13 @@ export class Tune {
         }
         this.#losses = [];
         fill(this.#files);
-        const numbers = Object.fromEntries(FIELDS.map((f) => [f.key, this.#value(f)]));
-        const training = await model.train({ data: this.#data!, ...numbers });
+        const { accumulate = 1, ...numbers } = Object.fromEntries(FIELDS.map((f) => [f.key, this.#value(f)])), data = this.#data!;
+        const together = Math.min(accumulate & -accumulate, TOGETHER); // examples of a pass: faster, and more memory
+        const begun = (batch: number): Promise<TrainingSession> => model.train({ data, ...numbers, batch, accumulate: accumulate / batch });
+        const training = await begun(together).catch((thrown: unknown) => {
+            if (BerylError.from(thrown).status !== "NO_DEVICE_MEMORY") throw thrown;
+            return begun(1);
+        });
         this.#result = { name: `Fine-tuned on ${this.#data!.name}`, adapter: training.adapter, scale: 1 };
         this.#held.push(this.#result);
         await this.#apply();

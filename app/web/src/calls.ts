@@ -67,6 +67,7 @@ export interface HostCalls {
     render: Call<{ chat: object }, string>;
     renderTokens: Call<{ chat: object } & PlainMediaList, Int32Array>;
     embed: Call<PlainMediaList, Float32Array, EngineEvent>;
+    prepare: Call<{ kind: number }, null>;
     selftest: Call<null, null, EngineEvent>;
     open: Call<{ session: number }, null>;
     generate: Call<{ session: number; prompt: Prompt; options: GenerateOptions }, GenerateResult, EngineEvent>;

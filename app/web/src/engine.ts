@@ -141,6 +141,7 @@ export interface Exports extends GpuModule {
     session_restore(frame: number, session: number, source: number, size: number): number;
     media_open(frame: number, form: number, data: number, a: number, b: number, budget: number, resized: number): number;
     media_encode(frame: number, media: number): number;
+    media_prepare(frame: number, kind: number): number;
     media_soft(frame: number, media: number): number;
     media_close(media: number): void;
     session_media(frame: number, session: number, media: number, n: number): number;
@@ -270,6 +271,12 @@ export class Engine {
     /** Computes the soft tokens of media; the first of a kind loads its tower. */
     async *encodeMedia(media: number, signal?: AbortSignal): AsyncGenerator<EngineEvent, void> {
         yield* this.pump(this.call((x, frame) => x.media_encode(frame, media)).out(), signal);
+    }
+
+    /** Loads the tower of pictures (1) or sound (2) and compiles its programs. */
+    async prepareMedia(kind: number, signal?: AbortSignal): Promise<null> {
+        for await (const _ of this.pump(this.call((x, frame) => x.media_prepare(frame, kind)).out(), signal));
+        return null;
     }
 
     /** How many soft tokens media has, and, once it is encoded, F32 [count, nEmbd]. */

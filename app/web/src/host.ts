@@ -98,6 +98,7 @@ class Host implements HostInside {
             render: async ({ chat }) => (await this.ready).render(chat),
             renderTokens: (args) => this.#renderTokens(args),
             embed: (args, { signal, emit }) => this.queue.run(null, signal, () => this.#embed(args, signal, emit)),
+            prepare: async ({ kind }, { signal }) => (await this.ready).prepareMedia(kind, signal), // beside answers
             selftest: (_, { signal, emit }) => this.queue.run(null, signal, async () => {
                 const engine = await this.ready;
                 for await (const event of engine.selftest(signal)) emit(event);

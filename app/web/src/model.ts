@@ -186,6 +186,12 @@ export class Model {
         return await caller.call("embed", { media: await this.#gathered.part(part, signal, onProgress), budget }, { onEvent, signal });
     }
 
+    /** Loads and compiles what pictures ("image") or sound ("audio") need, so that the first of them is read sooner. */
+    async prepareMedia(kind: "image" | "audio", options: Pick<AnswerOptions, "signal"> = {}): Promise<void> {
+        check(options, OPTIONS.prepareMedia, "prepareMedia");
+        await this.#open().call("prepare", { kind: kind === "audio" ? 2 : 1 }, options);
+    }
+
     /** Memory, dispatches and times so far. */
     async stats(): Promise<EngineStats> {
         return await this.#open().call("stats", null);

@@ -175,6 +175,7 @@ export const OPTIONS = {
     chat: { ...ANSWER, ...TALK } satisfies Rules<ChatOptions>,
     generate: { ...ANSWER, media: list<readonly MediaPart[]>({ allowed: "a picture or sound", check: (value, name) => checkMedia(value as MediaPart, name) }) } satisfies Rules<TokenOptions>,
     render: { ...TALK, imageBudget },
+    prepareMedia: { signal },
     embedMedia: { signal, onProgress: ANSWER.onProgress, imageBudget },
     tokenize: { special: truth } satisfies Rules<{ special?: boolean }>,
     describe: { tensors: truth } satisfies Rules<{ tensors?: boolean }>,

@@ -138,6 +138,7 @@ export function doubleLoader(world: World): typeof Engine.load {
                 world.encoded.push(what);
                 yield { kind: "progress", what: "loading the vision tower", done: 1, total: 1 };
             },
+            prepareMedia: async (kind: number) => (world.log.push(`prepare ${kind}`), null),
             mediaSoft: () => ({ count: 2, soft: new Float32Array([1, 2, 3, 4]) }),
             closeMedia: () => undefined,
             openSession: () => new DoubleSession(world, () => isLost) as unknown as EngineSession,

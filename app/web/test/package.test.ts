@@ -195,6 +195,8 @@ for (const [name, border] of Object.entries(borders)) describe(`a model ${name}`
         assert.ok(told.includes("sound longer than 30 s: read in 3 clips") && told.includes("loading the vision tower"), told.join());
         assert.equal(await model.chat(user("plain")).text(), "plain");
         assert.deepEqual(world.log.filter((line) => line.startsWith("media")), ["media 1 2 2 3 4 4 5", "media 1 2 2 3 4 4 5", "media "]);
+        for (const kind of ["image", "audio"] as const) await model.prepareMedia(kind);
+        assert.deepEqual(world.log.filter((line) => line.startsWith("prepare")), ["prepare 1", "prepare 2"]);
         assert.deepEqual([...await model.embedMedia(picture)], [1, 2, 3, 4]);
         const url = `data:image/png;base64,${Buffer.from("no picture").toString("base64")}`;
         await assert.rejects(model.embedMedia({ type: "image_url", image_url: { url } }), fails("UNSUPPORTED", /decoded here/));

@@ -53,6 +53,7 @@ export async function run(gpu: WebGpu, file: File): Promise<void> {
     for await (const part of answer) if (part.type === "text") console.log(part.text.length);
     messages.push((await answer.result).message);
     messages.push({ role: "user", content: [{ type: "image", image: file }, { type: "audio", audio: new Float32Array(9), sampleRate: 8000 }, { type: "text", text: "?" }] });
+    await model.prepareMedia("audio", { signal: AbortSignal.timeout(9) });
     const soft: Float32Array = await model.embedMedia({ type: "image_url", image_url: { url: "a.png" } }, { imageBudget: 70 });
     console.log(soft.length / model.info.nEmbd);
     const session: Session = model.session();

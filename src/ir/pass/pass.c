@@ -75,8 +75,8 @@ const ir_pass *ir_passes_usual(size_t *n) {
         IR_PASS_SPLIT, IR_PASS_BLOCK,  IR_PASS_GROUPS,   IR_PASS_LANES,    IR_PASS_GUARD,
         IR_PASS_FOLD,  IR_PASS_STAGE,  IR_PASS_FOLD,     IR_PASS_UNROLL,   IR_PASS_FOLD,
         IR_PASS_CSE,   IR_PASS_REDUCE, IR_PASS_STRENGTH, IR_PASS_FOLD,     IR_PASS_MERGE,
-        IR_PASS_CSE,   IR_PASS_DCE,    IR_PASS_MERGE,    IR_PASS_VECTOR,   IR_PASS_LICM,
-        IR_PASS_FOLD,  IR_PASS_CSE,    IR_PASS_DCE,
+        IR_PASS_CSE,   IR_PASS_DCE,    IR_PASS_MERGE,    IR_PASS_VECTOR,   IR_PASS_TELL,
+        IR_PASS_LICM,  IR_PASS_FOLD,   IR_PASS_CSE,      IR_PASS_DCE,
     };
     *n = sizeof usual / sizeof *usual;
     return usual;

@@ -125,6 +125,7 @@ typedef struct ir_schedule {
     uint32_t workgroup_bytes; /* that staging and trees may take; 0: 16,384 */
     bool fragments;           /* matrix fragments where the shapes fit */
     bool direct;              /* and fragment_multiply where factors can be copied */
+    bool tells;               /* lanes tell each other what all of them load */
     /* Direct products: sums are of as many equal rounds, whose terms are larger in the last one
      * than before. Its sums leave the units every few turns, since those cut off. 0: as one */
     uint32_t rounds;
@@ -158,7 +159,8 @@ uint32_t ir_schedule_tile(const ir_schedule *schedule, uint32_t dim);
     X(REDUCE, reduce, "reductions shared by the lanes, joined by subgroups or a tree")            \
     X(FRAGMENT, fragment, "products of matrices on matrix units")                                 \
     X(WIDE, wide, "turns of a loop as elements of a vector")                                      \
-    X(VECTOR, vector, "neighbouring loads and stores as one")
+    X(VECTOR, vector, "neighbouring loads and stores as one")                                     \
+    X(TELL, tell, "what all lanes load alike, by a lane each, which tells the others")
 
 typedef enum ir_pass {
 #define X(NAME, name, what) IR_PASS_##NAME,

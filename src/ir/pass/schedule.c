@@ -233,19 +233,22 @@ static void blocks(const shape *s, uint32_t k, ir_schedule *out) {
 /* Lanes along the longer side, and no workgroup memory: where lanes are a thread's vectors, loads
  * from it cost as much as others, and barriers more. */
 static void lane_blocks(const shape *s, uint32_t k, ir_schedule *out) {
-    enum { LANES = 8, BLOCK = 8, TURNS = 2 };
+    enum { LANES = 8, BLOCK = 8, TOLD = 16, TURNS = 2 };
     const uint32_t m = s->outer[s->n - 2], n = s->outer[s->n - 1];
     const bool down = s->extents[m] >= s->extents[n];
     const uint32_t along = down ? m : n, across = down ? n : m;
-    out->dims[along] = (ir_schedule_dim){
-        .group = down ? 2 : 1,
-        .lane = 1,
-        .lanes = LANES,
-        .block = (uint16_t)power_up_to((s->extents[along] + LANES - 1) / LANES, BLOCK)};
-    out->dims[across] =
-        (ir_schedule_dim){.group = down ? 1 : 2,
-                          .lanes = 1,
-                          .block = (uint16_t)power_up_to(s->extents[across], BLOCK)};
+    out->tells = !BUILD_IS_MODULE && out->subgroup == LANES;
+    /* what is told costs least */
+    const uint32_t told = out->tells && s->extents[across] >= TOLD ? TOLD : BLOCK;
+    out->dims[along] =
+        (ir_schedule_dim){.group = down ? 2 : 1,
+                          .lane = 1,
+                          .lanes = LANES,
+                          .block = (uint16_t)power_up_to((s->extents[along] + LANES - 1) / LANES,
+                                                         BLOCK * BLOCK / told)};
+    out->dims[across] = (ir_schedule_dim){.group = down ? 1 : 2,
+                                          .lanes = 1,
+                                          .block = (uint16_t)power_up_to(s->extents[across], told)};
     out->dims[k] = (ir_schedule_dim){.unroll = TURNS};
 }
 

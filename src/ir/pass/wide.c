@@ -149,9 +149,13 @@ static bool can_widen(const wide *w) {
     const pass_edit *e = w->e;
     for (uint32_t i = w->loop + 1; i < e->close[w->loop]; i++) {
         const ir_instruction *at = pass_at(e, i);
-        if (!w->varies[i] || at->op == IR_STORE || at->op == IR_LOAD || at->op == IR_IF ||
-            is_index(w, i))
+        if (!w->varies[i] || at->op == IR_STORE || at->op == IR_LOAD || at->op == IR_IF) continue;
+        if (is_index(w, i)) { /* of indices alone */
+            for (uint32_t a = 0; a < at->n_in; a++)
+                if (at->in[a] > w->loop && w->varies[at->in[a]] && !is_index(w, at->in[a]))
+                    return false;
             continue;
+        }
         const ir_form form = ir_op_of((ir_op)at->op)->form;
         if (form != IR_FORM_SAME && form != IR_FORM_CAST && form != IR_FORM_COMPARE &&
             form != IR_FORM_SELECT)

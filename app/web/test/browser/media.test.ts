@@ -18,6 +18,14 @@ describe("pictures and sound", { skip: executable ? false : "no Chromium is inst
         site = await openSite(["--enable-unsafe-webgpu", "--use-fake-device-for-media-stream"]);
         ({ context, page, problems } = await freshPage(site, { viewport: { width: 360, height: 740 } }));
         page.on("filechooser", () => undefined); // from now on choosers come as events: a key may be faster than the first wait for one
+        await page.addInitScript(() => { // what the engine is told to do, by name
+            const own = Worker.prototype.postMessage, told: string[] = Object.assign(window, { told: [] }).told;
+            Worker.prototype.postMessage = function (...[message, ...rest]: [unknown]) {
+                const { name = "", args = null } = message as { name?: string; args?: unknown };
+                if (name === "prepare" || name === "embed") told.push(name === "embed" ? name : JSON.stringify(args));
+                own.apply(this, [message, ...rest]);
+            };
+        });
         await page.addInitScript(() => localStorage.setItem("beryl-settings", JSON.stringify({ maxTokens: 24, temperature: 0.01 })));
         await page.goto(site.url);
         await page.locator("#attach").waitFor({ timeout: LONG });
@@ -84,9 +92,20 @@ describe("pictures and sound", { skip: executable ? false : "no Chromium is inst
 
     test("media/by-keyboard-and-by-microphone", async () => {
         await page.locator("#attach").waitFor();
+        const told = (): Promise<string[]> => page.evaluate(() => (window as unknown as { told: string[] }).told.splice(0));
+        await told();
         const choosing = page.waitForEvent("filechooser");
         await page.locator("#attach").press("Enter");
-        await (await choosing).setFiles([PICTURE, CLIP]);
+        const chooser = await choosing;
+        assert.deepEqual(await told(), ['{"kind":1}'], "a tower is made ready before there is a file");
+        await page.evaluate(() => {
+            const dataTransfer = new DataTransfer();
+            dataTransfer.items.add(new File([], "clip.wav", { type: "audio/wav" }));
+            for (let over = 0; over < 2; over++) document.body.dispatchEvent(new DragEvent("dragover", { dataTransfer, bubbles: true, cancelable: true }));
+            document.body.dispatchEvent(new DragEvent("dragleave", { bubbles: true }));
+        });
+        assert.deepEqual(await told(), ['{"kind":2}']);
+        await chooser.setFiles([PICTURE, CLIP]);
         await page.waitForFunction(() => document.querySelectorAll("#attached li").length === 2);
         assert.equal(await page.locator("#files").getAttribute("accept"), "image/*,audio/*"); // so phones offer the camera
         await give("paste", PICTURE, "pasted.png", "image/png");
