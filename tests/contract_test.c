@@ -486,11 +486,28 @@ static void build_scaled(typed_side *s, const void *user) {
 }
 
 /* What a processor packs: a linear layer whose lines are too short for vectors along them, as those
- * of adapters; a matrix whose lines are far apart (rows 0). */
+ * of adapters; a matrix whose lines are far apart (rows 0); panels of both factors, of which the
+ * last is not whole, or crosses from picture to picture; halves as F32. */
 typedef struct packed_shape {
     const char *name;
-    uint32_t rows, depth;
+    uint32_t rows, depth, dispatches;
+    const char *text; /* the other ones, of `type` */
+    base_type type;
+    uint32_t dims[2][3]; /* SHORT_ROWS: the extent */
 } packed_shape;
+
+static void build_panels(typed_side *s, const void *user) {
+    const packed_shape *w = user;
+    graph_value in[2];
+    for (uint32_t k = 0; k < 2; k++) {
+        graph_dim d[3];
+        uint32_t rank = 0;
+        for (; rank < 3 && w->dims[k][rank]; rank++)
+            d[rank] = (graph_dim){w->dims[k][rank], w->dims[k][rank] == SHORT_ROWS};
+        in[k] = typed_input(s, w->type, rank, d);
+    }
+    typed_output(s, graph_relu(s->g, graph_einsum(s->g, w->text, 2, in)));
+}
 
 static void build_packed(typed_side *s, const void *user) {
     enum { ROWS_FAR = 520, COLUMNS = 64, APART = 512 };
@@ -508,7 +525,34 @@ static void build_packed(typed_side *s, const void *user) {
 
 static void packs(test *t) {
     static const packed_shape some[] = {
-        {"short-lines", 200, 16}, {"shorter-lines", 300, 9}, {"lines-far-apart", 0, 260}};
+        {.name = "short-lines", .rows = 200, .depth = 16, .dispatches = 2},
+        {.name = "shorter-lines", .rows = 300, .depth = 9, .dispatches = 2},
+        {.name = "lines-far-apart", .depth = 260, .dispatches = 2},
+        {.name = "columns-by-columns",
+         .dispatches = 4,
+         .text = "km,kn->mn",
+         .type = TYPE_F32,
+         .dims = {{40, SHORT_ROWS}, {40, 130}}},
+        {.name = "pictures",
+         .dispatches = 2,
+         .text = "oc,bcp->bop",
+         .type = TYPE_F32,
+         .dims = {{70, 80}, {3, 80, 52}}},
+        {.name = "halves-in-batches",
+         .dispatches = 4,
+         .text = "bmk,bkn->bmn",
+         .type = TYPE_F16,
+         .dims = {{2, 64, 64}, {2, 64, 80}}},
+        {.name = "halves-along-depth",
+         .dispatches = 3,
+         .text = "mk,nk->mn",
+         .type = TYPE_F16,
+         .dims = {{64, 80}, {64, 80}}},
+        {.name = "odd-halves",
+         .dispatches = 4,
+         .text = "mk,kn->mn",
+         .type = TYPE_BF16,
+         .dims = {{67, 70}, {70, 67}}}};
     static const test_form host = {.name = "host", .device = "host"};
     for (size_t i = 0; i < sizeof some / sizeof *some; i++) {
         if (!test_case(t, "contract/packs/host-%s", some[i].name)) continue;
@@ -520,7 +564,7 @@ static void packs(test *t) {
         else
             typed_run(t, &heap, d,
                       &(typed_problem){.name = some[i].name,
-                                       .build = build_packed,
+                                       .build = some[i].text ? build_panels : build_packed,
                                        .what = &some[i],
                                        .rows = SHORT_ROWS,
                                        .fewer = FEWER,
@@ -528,7 +572,7 @@ static void packs(test *t) {
                                        /* up to 300 terms below 1, in another order, in F32 */
                                        .within = 3e-5,
                                        .relative = 4e-6,
-                                       .dispatches = 2});
+                                       .dispatches = some[i].dispatches});
         test_form_close(d);
     }
 }

@@ -15,18 +15,6 @@
 #include <stdio.h>
 #include <string.h>
 
-enum {
-    SCRATCH_PACKED = 1,
-    SCRATCH_PLACES = 2,
-    VECTOR = 16,
-    PACK_FROM = 1 << 18, /* products */
-    PANEL = 4 * VECTOR,  /* columns of a tile */
-    ROWS = 6,            /* of it */
-    PACK_DEPTH = 8,      /* of sums that are worth packing */
-    SIDE_MIN = 8,        /* rows and columns of what schedules make tiles of */
-    DEPTH_MIN = 64       /* of sums along vectors */
-};
-
 static ir_type sum_type(base_type type) {
     const ir_type own = tile_element(type);
     switch ((int)own) {
@@ -40,8 +28,8 @@ static ir_type sum_type(base_type type) {
     }
 }
 
-static void add_axis(const lowering *l, axes *to, lower_count size,
-                     const uint32_t stride[LOWER_WALK_TENSORS]) {
+void contract_add_axis(const lowering *l, axes *to, lower_count size,
+                       const uint32_t stride[LOWER_WALK_TENSORS]) {
     for (uint32_t t = 0; t < LOWER_WALK_TENSORS; t++) to->stride[t][to->n] = stride[t];
     to->size[to->n++] = size;
     to->unfit |= size.extent && to->count.extent;
@@ -79,7 +67,7 @@ static void sort_axes(const lowering *l, contraction *c) {
                                                                    : left;
         uint32_t stride[LOWER_WALK_TENSORS] = {0};
         for (uint32_t t = 0; t < c->n_tensor; t++) stride[t] = w.stride[t][i];
-        add_axis(l, &c->of[kind], w.size[i], stride);
+        contract_add_axis(l, &c->of[kind], w.size[i], stride);
     }
 }
 
@@ -102,16 +90,20 @@ static bool goes_on(const axes *of, uint32_t t, uint32_t i) {
            of->stride[t][i - 1] == of->stride[t][i] * (uint32_t)of->size[i].factor;
 }
 
-/* The axes of the class lie in tensor t as one. */
-static bool is_one(const axes *of, uint32_t t) {
+bool contract_is_one(const axes *of, uint32_t t) {
     for (uint32_t i = 1; i < of->n; i++)
         if (!goes_on(of, t, i)) return false;
     return true;
 }
 
 /* Pages have no processor to run on. */
-static bool is_packed(const contraction *c) {
-    return BUILD_HAS_C_TEXTS && c->packed != TENSORS;
+static bool is_packed(const contraction *c, uint32_t t) {
+    return BUILD_HAS_C_TEXTS && t < OUT && c->packed[t];
+}
+
+/* The loop of the class goes along the width of a factor that is packed so. */
+static bool is_along(const contraction *c, class_kind kind) {
+    return BUILD_HAS_C_TEXTS && kind == c->along;
 }
 
 static bool is_tabled(const contraction *c) {
@@ -130,12 +122,6 @@ static bool is_limbs(const contraction *c) {
     return BUILD_HAS_C_TEXTS && c->limbs;
 }
 
-/* Strides, made where they are the same for all turns: along depth constants, by which schedules
- * tell what neighbours are. */
-typedef struct lengths {
-    ir_id stride[LOWER_WALK_TENSORS][GRAPH_RANK_MAX], size[GRAPH_RANK_MAX], count;
-} lengths;
-
 /* The number for a tensor of the end that goes along axis i as one before it does. */
 static ir_id known(const axes *of, const lengths *by, uint32_t t, uint32_t i) {
     for (uint32_t u = OUT; u < t; u++)
@@ -144,14 +130,14 @@ static ir_id known(const axes *of, const lengths *by, uint32_t t, uint32_t i) {
     return IR_NO_ID;
 }
 
-static void measure(contraction *c, class_kind kind, lengths *out) {
+void contract_measure(contraction *c, class_kind kind, lengths *out) {
     const axes *of = &c->of[kind];
     out->count = tile_count(&c->k, name_of(c, kind, LOWER_WALK_TENSORS, 0), of->count);
     for (uint32_t i = 0; i < of->n; i++) {
         out->size[i] = tile_count(&c->k, name_of(c, kind, LOWER_WALK_TENSORS, i + 1), of->size[i]);
         for (uint32_t t = 0; t < c->n_tensor; t++) {
             const uint32_t stride = of->stride[t][i];
-            if ((t >= OUT && kind == CLASS_DEPTH) || (is_packed(c) && t == c->packed) ||
+            if ((t >= OUT && kind == CLASS_DEPTH) || is_packed(c, t) ||
                 (is_tabled(c) && kind == CLASS_DEPTH))
                 continue;
             const bool last = i + 1 == of->n || !goes_on(of, t, i + 1),
@@ -165,18 +151,12 @@ static void measure(contraction *c, class_kind kind, lengths *out) {
     }
 }
 
-/* Where turn `index` of the class is in tensor t, from `at` on. */
-static ir_id place(contraction *c, class_kind kind, const lengths *by, uint32_t t, ir_id index,
-                   ir_id at) {
+ir_id contract_place(contraction *c, class_kind kind, const lengths *by, uint32_t t, ir_id index,
+                     ir_id at) {
     const axes *of = &c->of[kind];
     ir_builder *b = c->k.b;
     if (!contract_moves(of, t)) return at;
-    if (is_packed(c) && t == c->packed) {
-        const uint64_t each = kind == c->along      ? 1
-                              : kind == CLASS_DEPTH ? c->width
-                                                    : c->width * c->of[CLASS_DEPTH].bound;
-        return ir_add(b, at, ir_mul(b, index, ir_u32(b, (uint32_t)each)));
-    }
+    if (is_packed(c, t)) return contract_place_packed(c, kind, t, index, at);
     for (uint32_t i = of->n; i-- > 0;) { /* of axes that lie as one the last */
         const uint32_t last = i;
         uint64_t n = of->size[i].factor;
@@ -190,9 +170,13 @@ static ir_id place(contraction *c, class_kind kind, const lengths *by, uint32_t 
     return at;
 }
 
-/* The same for all tensors, at [n_tensor]. */
-static void place_all(contraction *c, class_kind kind, const lengths *by, ir_id index, ir_id *at) {
-    for (uint32_t t = 0; t < c->n_tensor; t++) at[t] = place(c, kind, by, t, index, at[t]);
+/* The same for all tensors, at [n_tensor]. near: the turn within its panel. */
+static void place_all(contraction *c, class_kind kind, const lengths *by, ir_id index, ir_id near,
+                      ir_id *at) {
+    for (uint32_t t = 0; t < c->n_tensor; t++)
+        at[t] = is_along(c, kind) && is_packed(c, t)
+                    ? (contract_moves(&c->of[kind], t) ? ir_add(c->k.b, at[t], near) : at[t])
+                    : contract_place(c, kind, by, t, index, at[t]);
 }
 
 static ir_id product_and(contraction *c, ir_id x, ir_id y, ir_id sum) {
@@ -200,210 +184,8 @@ static ir_id product_and(contraction *c, ir_id x, ir_id y, ir_id sum) {
     return ir_type_in(c->type, IR_FLOATS) ? ir_fma(b, x, y, sum) : ir_add(b, ir_mul(b, x, y), sum);
 }
 
-static ir_id turns(ir_builder *b, const lengths *by, ir_mark_kind mark, uint32_t dim) {
+ir_id contract_turns(ir_builder *b, const lengths *by, ir_mark_kind mark, uint32_t dim) {
     return ir_loop_marked(b, ir_u32(b, 0), by->count, ir_u32(b, 1), mark, dim);
-}
-
-/* ---- on processors --------------------------------------------------------------------------- */
-
-/* Both factors lie along the class in whole vectors, or do not know it. */
-static bool lies_along(const contraction *c, class_kind kind, const graph_tensor *const *tensors) {
-    const axes *of = &c->of[kind];
-    if (!of->n || of->count.extent || of->count.factor % VECTOR) return false;
-    for (uint32_t t = 0; t < OUT; t++) {
-        if (!contract_moves(of, t)) continue;
-        if (!is_one(of, t) || of->stride[t][of->n - 1] != 1 || tensors[t]->offset % VECTOR)
-            return false;
-        for (uint32_t other = 0; other < CLASSES; other++)
-            for (uint32_t i = 0; i < c->of[other].n && other != (uint32_t)kind; i++)
-                if (c->of[other].stride[t][i] % VECTOR) return false;
-    }
-    return true;
-}
-
-/* Pictures of a batch whose pixels alone lie along the class: each becomes a product of its own. */
-static bool part_batch(contraction *c, const lowering *l, class_kind kind,
-                       const graph_tensor *const *tensors) {
-    contraction apart = *c;
-    axes *rest = &apart.of[kind], *batch = &apart.of[CLASS_BATCH];
-    const axes *of = &c->of[kind];
-    if (of->n < 2 || batch->n) return false;
-    *rest = NO_AXES;
-    for (uint32_t i = 0; i < of->n; i++) {
-        uint32_t stride[LOWER_WALK_TENSORS];
-        for (uint32_t t = 0; t < LOWER_WALK_TENSORS; t++) stride[t] = of->stride[t][i];
-        add_axis(l, i ? rest : batch, of->size[i], stride);
-    }
-    if (rest->unfit || !lies_along(&apart, kind, tensors)) return false;
-    *c = apart;
-    return true;
-}
-
-/* The factor that has the class is a weight, and no run has another size of it. */
-static bool is_lasting(const contraction *c, const lowering *l, class_kind along) {
-    const uint32_t t = contract_moves(&c->of[along], A) ? A : B;
-    const store_tensor *weight = lower_stored(l, c->node->in[t]);
-    bool sized = false;
-    for (uint32_t i = 0; i < CLASSES; i++)
-        sized |= (i == (uint32_t)along || contract_moves(&c->of[i], t)) && c->of[i].count.extent;
-    return weight && !weight->is_state && !sized && !c->of[CLASS_DEPTH].count.extent;
-}
-
-/* The factor that has the class is read in whole lines, or as windows, which read what caches hold
- * many times. */
-static bool is_lined(const contraction *c, class_kind kind) {
-    const axes *of = &c->of[kind], *depth = &c->of[CLASS_DEPTH];
-    const uint32_t t = contract_moves(of, A) ? A : B;
-    return !is_one(depth, t) || of->stride[t][of->n - 1] == 1 ||
-           depth->stride[t][depth->n - 1] == 1;
-}
-
-/* The factor that has the class is worth packing although vectors lie along it: its lines are far
- * from each other, and read again for each row of the other one. */
-static bool is_far(const contraction *c, const lowering *l, class_kind along) {
-    enum { ROWS_MIN = 512, ROWS_LASTING = 64, TERMS_MIN = 256, APART = 512 };
-    const axes *depth = &c->of[CLASS_DEPTH],
-               *other = &c->of[along == CLASS_INNER ? CLASS_OUTER : CLASS_INNER];
-    const uint32_t t = contract_moves(&c->of[along], A) ? A : B;
-    return other->bound >= (is_lasting(c, l, along) ? ROWS_LASTING : ROWS_MIN) &&
-           depth->bound >= TERMS_MIN && is_one(depth, t) && depth->stride[t][depth->n - 1] >= APART;
-}
-
-/* Lines of a factor that is packed in panels as wide as a tile: each lies as one in memory. */
-static void part_panels(contraction *c, const lowering *l) {
-    axes *of = &c->of[c->along], *batch = &c->of[CLASS_BATCH];
-    const axes all = *of;
-    if (!is_lined(c, c->along == CLASS_INNER ? CLASS_OUTER : CLASS_INNER) || of->n != 1 ||
-        of->count.extent || of->bound % PANEL || of->bound == PANEL || batch->n == GRAPH_RANK_MAX ||
-        batch->count.extent)
-        return;
-    uint32_t far[LOWER_WALK_TENSORS], near[LOWER_WALK_TENSORS];
-    for (uint32_t t = 0; t < LOWER_WALK_TENSORS; t++)
-        near[t] = all.stride[t][0], far[t] = near[t] * PANEL;
-    *of = NO_AXES;
-    add_axis(l, batch, (lower_count){all.bound / PANEL, 0}, far);
-    add_axis(l, of, (lower_count){PANEL, 0}, near);
-    c->width = PANEL;
-}
-
-static uint64_t rounded(uint64_t n, uint64_t unit) {
-    return (n + unit - 1) / unit * unit;
-}
-
-/* Cycles with the class's factor packed: a step of two vectors each; elements that are packed,
- * those of the other factor that panels read again, and results that do not lie along the class. */
-static uint64_t packed_cost(const contraction *c, const lowering *l, class_kind along) {
-    enum { PACKS = 4, SCATTERS = 2 };
-    const class_kind other = along == CLASS_INNER ? CLASS_OUTER : CLASS_INNER;
-    const axes *of = &c->of[along];
-    const uint64_t n = of->bound, m = c->of[other].bound, depth = c->of[CLASS_DEPTH].bound;
-    uint64_t cost = rounded(n, PANEL) * rounded(m, ROWS) * depth / (2 * VECTOR);
-    if (!is_lasting(c, l, along)) cost += PACKS * n * depth;
-    if (!is_lined(c, other)) cost += m * depth * (rounded(n, PANEL) / PANEL - 1);
-    if (of->stride[OUT][of->n - 1] != 1) cost += SCATTERS * n * m;
-    return cost;
-}
-
-/* Chooses what is packed. */
-static void choose_packed(contraction *c, const lowering *l, const graph_tensor *const *tensors) {
-    const uint64_t outer = c->of[CLASS_OUTER].bound, inner = c->of[CLASS_INNER].bound,
-                   depth = c->of[CLASS_DEPTH].bound;
-    if (!tile_is_host(l) || c->type != IR_F32 || outer < SIDE_MIN || inner < SIDE_MIN ||
-        depth < PACK_DEPTH || outer * inner * depth < PACK_FROM)
-        return;
-    const bool far = is_far(c, l, CLASS_INNER) || is_far(c, l, CLASS_OUTER);
-    if ((depth >= DEPTH_MIN && lies_along(c, CLASS_DEPTH, tensors)) ||
-        (!far && lies_along(c, CLASS_INNER, tensors)) ||
-        (!far && lies_along(c, CLASS_OUTER, tensors)) || part_batch(c, l, CLASS_OUTER, tensors) ||
-        part_batch(c, l, CLASS_INNER, tensors))
-        return;
-    const class_kind along = packed_cost(c, l, CLASS_INNER) <= packed_cost(c, l, CLASS_OUTER)
-                                 ? CLASS_INNER
-                                 : CLASS_OUTER;
-    const uint64_t width = rounded(c->of[along].bound, VECTOR);
-    if (width * depth * c->of[CLASS_BATCH].bound * sizeof(float) > UINT32_MAX) return;
-    c->along = along, c->width = (uint32_t)width;
-    c->packed = contract_moves(&c->of[along], A) ? A : B;
-    c->lasts = is_lasting(c, l, along);
-    part_panels(c, l);
-    c->tabled = !is_one(&c->of[CLASS_DEPTH], OUT - 1 - c->packed);
-}
-
-static uint64_t packed_bytes(const contraction *c) {
-    return c->width * c->of[CLASS_DEPTH].bound * c->of[CLASS_BATCH].bound * sizeof(float);
-}
-
-static beryl_status pack(const contraction *from, lowering *l, const graph_tensor *tensor,
-                         beryl_error *error) {
-    contraction all = *from, *c = &all;
-    const uint32_t t = c->packed;
-    const class_kind along = c->along;
-    tile_kernel *k = &c->k;
-    lengths by[CLASSES];
-    tile_begin(k, l, c->placed, "contract_pack", 1);
-    c->packed = c->n_tensor = TENSORS, c->tabled = false;
-    k->once = c->lasts;
-    ir_builder *b = k->b;
-    const ir_memory x = tile_read(k, "x", c->node->in[t]),
-                    out = tile_scratch(k, "out", SCRATCH_PACKED, packed_bytes(c), IR_F32,
-                                       IR_READ_WRITE);
-    const class_kind kinds[] = {CLASS_BATCH, CLASS_DEPTH, along};
-    const ir_id one = ir_u32(b, 1), zero = ir_u32(b, 0), width = ir_u32(b, c->width);
-    for (uint32_t i = 0; i < 3; i++) measure(c, kinds[i], &by[kinds[i]]);
-    ir_id at = contract_number(c, "offset", tensor->offset);
-    const ir_id batch = turns(b, &by[CLASS_BATCH], IR_PARALLEL, DIM_BATCH),
-                depth = turns(b, &by[CLASS_DEPTH], IR_PARALLEL, DIM_DEPTH),
-                row = ir_loop_marked(b, zero, width, one, IR_PARALLEL, DIM_INNER);
-    at = place(c, CLASS_BATCH, &by[CLASS_BATCH], t, batch, at);
-    at = place(c, CLASS_DEPTH, &by[CLASS_DEPTH], t, depth, at);
-    at = place(c, along, &by[along], t, ir_min(b, row, ir_sub(b, by[along].count, one)), at);
-    const ir_id line =
-        ir_add(b, ir_mul(b, batch, ir_u32(b, (uint32_t)c->of[CLASS_DEPTH].bound)), depth);
-    ir_store(b, out, ir_add(b, ir_mul(b, line, width), row),
-             ir_cast(b, IR_F32, ir_load(b, x, at, 1)));
-    ir_end(b), ir_end(b), ir_end(b);
-    return tile_end_marked(k,
-                           (lower_count[IR_DIM_MAX]){[DIM_INNER] = {c->width, 0},
-                                                     [DIM_DEPTH] = c->of[CLASS_DEPTH].count,
-                                                     [DIM_BATCH] = c->of[CLASS_BATCH].count},
-                           (uint64_t[IR_DIM_MAX]){[DIM_INNER] = c->width,
-                                                  [DIM_DEPTH] = c->of[CLASS_DEPTH].bound,
-                                                  [DIM_BATCH] = c->of[CLASS_BATCH].bound},
-                           error);
-}
-
-/* Scratch [depth]: where the factor that is not packed goes with depth. */
-static beryl_status tabulate(const contraction *from, lowering *l, beryl_error *error) {
-    contraction all = *from, *c = &all;
-    const uint32_t t = OUT - 1 - c->packed;
-    tile_kernel *k = &c->k;
-    lengths by;
-    tile_begin(k, l, c->placed, "contract_places", 1);
-    c->packed = c->n_tensor = TENSORS, c->tabled = false;
-    ir_builder *b = k->b;
-    const ir_memory out =
-        tile_scratch(k, "out", SCRATCH_PLACES, c->of[CLASS_DEPTH].bound * sizeof(uint32_t), IR_U32,
-                     IR_READ_WRITE);
-    measure(c, CLASS_DEPTH, &by);
-    const ir_id depth = turns(b, &by, IR_PARALLEL, DIM_DEPTH);
-    ir_store(b, out, depth, place(c, CLASS_DEPTH, &by, t, depth, ir_u32(b, 0)));
-    ir_end(b);
-    return tile_end_marked(k, (lower_count[IR_DIM_MAX]){[DIM_DEPTH] = c->of[CLASS_DEPTH].count},
-                           (uint64_t[IR_DIM_MAX]){[DIM_DEPTH] = c->of[CLASS_DEPTH].bound}, error);
-}
-
-/* A class's loop, in whole vectors where a factor is packed along it. */
-static ir_id turns_padded(contraction *c, class_kind kind, const lengths *by, uint32_t dim) {
-    ir_builder *b = c->k.b;
-    if (!is_packed(c) || kind != c->along) return turns(b, by, IR_PARALLEL, dim);
-    const lower_count count = c->of[kind].count;
-    const ir_id vector = ir_u32(b, VECTOR),
-                end =
-                    count.extent
-                        ? ir_mul(b, ir_div(b, ir_add(b, by->count, ir_u32(b, VECTOR - 1)), vector),
-                                 vector)
-                        : ir_u32(b, c->width);
-    return ir_loop_marked(b, ir_u32(b, 0), end, ir_u32(b, 1), IR_PARALLEL, dim);
 }
 
 /* ---- long sums in parts -------------------------------------------------------------------- */
@@ -411,8 +193,8 @@ static ir_id turns_padded(contraction *c, class_kind kind, const lengths *by, ui
 /* Thin ones of windows have groups enough. */
 tile_split contract_split(const contraction *c, const lowering *l) {
     const axes *depth = &c->of[CLASS_DEPTH];
-    const bool is_line = is_one(depth, A) && is_one(depth, B);
-    if (BUILD_IS_SMALL || c->type != IR_F32 || c->of[CLASS_BATCH].n ||
+    const bool is_line = contract_is_one(depth, A) && contract_is_one(depth, B);
+    if (BUILD_IS_SMALL || c->type != IR_F32 || c->of[CLASS_BATCH].n || c->panels > 1 ||
         (!is_line && tile_split_is_thin(c->of[CLASS_OUTER].bound, c->of[CLASS_INNER].bound)))
         return (tile_split){.n = 1};
     return tile_split_of(l, c->of[CLASS_OUTER].bound, c->of[CLASS_INNER].bound, depth->count,
@@ -435,13 +217,15 @@ static void place_result(contraction *c, const lengths by[CLASSES], class_kind n
                          ir_id width, ir_id *at) {
     const class_kind far = near == CLASS_INNER ? CLASS_OUTER : CLASS_INNER;
     ir_builder *b = c->k.b;
-    place_all(c, near, &by[near], ir_mod(b, index, width), at);
+    ir_id own = ir_mod(b, index, width);
+    place_all(c, near, &by[near], own, own, at);
     index = ir_div(b, index, width);
     if (c->of[CLASS_BATCH].n) {
-        place_all(c, CLASS_BATCH, &by[CLASS_BATCH], ir_div(b, index, by[far].count), at);
+        own = ir_div(b, index, by[far].count);
+        place_all(c, CLASS_BATCH, &by[CLASS_BATCH], own, own, at);
         index = ir_mod(b, index, by[far].count);
     }
-    place_all(c, far, &by[far], index, at);
+    place_all(c, far, &by[far], index, index, at);
 }
 
 /* Results that are infinite or NaN are computed again, in F32: limbs of infinities, and of what
@@ -475,7 +259,7 @@ static beryl_status mend(lowering *l, contraction *c, beryl_error *error) {
         const graph_value v = t < OUT ? c->node->in[t] : c->node->out[0];
         begin[t] = contract_number(c, offsets[t], graph_tensor_at(l->g, v)->offset);
     }
-    for (uint32_t i = 0; i < CLASSES; i++) measure(c, i, &by[i]);
+    for (uint32_t i = 0; i < CLASSES; i++) contract_measure(c, i, &by[i]);
     ir_if(b, ir_lt(b, unit, n));
     for (uint32_t i = 0; i < turn; i++) {
         const ir_id vector = i ? ir_fma(b, ir_u32(b, i), n, unit) : unit;
@@ -497,7 +281,8 @@ static beryl_status mend(lowering *l, contraction *c, beryl_error *error) {
     ir_set(b, sum, ir_f32(b, 0));
     const ir_id term = ir_loop(b, ir_u32(b, 0), by[CLASS_DEPTH].count, one);
     for (uint32_t t = 0; t < OUT; t++)
-        x[t] = ir_load(b, in[t], place(c, CLASS_DEPTH, &by[CLASS_DEPTH], t, term, at[t]), 1);
+        x[t] =
+            ir_load(b, in[t], contract_place(c, CLASS_DEPTH, &by[CLASS_DEPTH], t, term, at[t]), 1);
     ir_set(b, sum, ir_fma(b, x[A], x[B], ir_get(b, sum)));
     ir_end(b);
     ir_store(b, in[OUT], at[OUT], ir_get(b, sum));
@@ -519,17 +304,17 @@ static beryl_status add_parts(lowering *l, contraction *c, const tile_split *spl
                     out = contract_end_declare(&c->end, k);
     contract_end_begin(&c->end, k, to + OUT);
     c->n_tensor = TENSORS + c->end.n;
-    measure(c, CLASS_OUTER, &outer);
-    measure(c, CLASS_INNER, &inner);
-    const ir_id i = turns(b, &outer, IR_PARALLEL, DIM_OUTER),
-                j = turns(b, &inner, IR_PARALLEL, DIM_INNER),
+    contract_measure(c, CLASS_OUTER, &outer);
+    contract_measure(c, CLASS_INNER, &inner);
+    const ir_id i = contract_turns(b, &outer, IR_PARALLEL, DIM_OUTER),
+                j = contract_turns(b, &inner, IR_PARALLEL, DIM_INNER),
                 at = ir_add(b, ir_mul(b, i, inner.count), j),
                 terms = tile_count(k, "terms", split->terms),
                 sum =
                     tile_split_sum(k, split, terms, parts, at, ir_mul(b, outer.count, inner.count));
     for (uint32_t t = OUT; t < c->n_tensor; t++) {
-        to[t] = place(c, CLASS_OUTER, &outer, t, i, to[t]);
-        to[t] = place(c, CLASS_INNER, &inner, t, j, to[t]);
+        to[t] = contract_place(c, CLASS_OUTER, &outer, t, i, to[t]);
+        to[t] = contract_place(c, CLASS_INNER, &inner, t, j, to[t]);
     }
     contract_end_store(&c->end, k, out, to + OUT, sum);
     ir_end(b), ir_end(b);
@@ -542,11 +327,55 @@ static beryl_status add_parts(lowering *l, contraction *c, const tile_split *spl
 static ir_memory factor(contraction *c, uint32_t t) {
     const char *name = t == A ? "a" : "b";
     const graph_value v = c->node->in[t];
-    if (is_packed(c) && t == c->packed)
-        return tile_scratch(&c->k, name, SCRATCH_PACKED, packed_bytes(c), IR_F32, IR_READ);
+    if (is_packed(c, t))
+        return tile_scratch(&c->k, name, CONTRACT_COPY + t, contract_packed_bytes(c, t), IR_F32,
+                            IR_READ);
     if (!BUILD_HAS_C_TEXTS || !c->copied[t]) return tile_read(&c->k, name, v);
     const ir_type type = is_limbs(c) ? IR_BF16 : tile_element(graph_tensor_at(c->k.l->g, v)->type);
     return tile_scratch(&c->k, name, CONTRACT_COPY + t, c->bytes[t], type, IR_READ);
+}
+
+/* A class's loop, in whole vectors where a factor is packed along it. */
+static ir_id turns_along(contraction *c, class_kind kind, const lengths *by, uint32_t dim) {
+    ir_builder *b = c->k.b;
+    if (!is_along(c, kind)) return contract_turns(b, by, IR_PARALLEL, dim);
+    const ir_id unit = ir_u32(b, VECTOR),
+                end = c->of[kind].count.extent
+                          ? ir_mul(b, ir_div(b, ir_add(b, by->count, ir_u32(b, VECTOR - 1)), unit),
+                                   unit)
+                          : ir_u32(b, c->panel);
+    return ir_loop_marked(b, ir_u32(b, 0), end, ir_u32(b, 1), IR_PARALLEL, dim);
+}
+
+/* The class's turn, of turn `near` of a panel that begins at `start`. */
+static ir_id turn_of(contraction *c, class_kind kind, ir_id start, ir_id near) {
+    return is_along(c, kind) && c->panels > 1 ? ir_add(c->k.b, start, near) : near;
+}
+
+/* The product's batches, a panel each. */
+static lower_count batches_of(const contraction *c) {
+    lower_count n = c->of[CLASS_BATCH].count;
+    n.factor *= BUILD_HAS_C_TEXTS ? c->panels : 1;
+    return n;
+}
+
+/* What its loops have. */
+static void sizes_of(const contraction *c, const tile_split *split, lower_count counts[IR_DIM_MAX],
+                     uint64_t extents[IR_DIM_MAX]) {
+    const bool whole = split->n == 1;
+    counts[DIM_OUTER] = c->of[CLASS_OUTER].count, counts[DIM_INNER] = c->of[CLASS_INNER].count;
+    counts[DIM_BATCH] = whole ? batches_of(c) : (lower_count){split->n, 0};
+    extents[DIM_OUTER] = c->of[CLASS_OUTER].bound, extents[DIM_INNER] = c->of[CLASS_INNER].bound;
+    extents[DIM_DEPTH] = is_limbs(c) ? CONTRACT_ROUNDS * split->each
+                         : whole     ? c->of[CLASS_DEPTH].bound
+                                     : split->each;
+    extents[DIM_BATCH] = whole ? c->of[CLASS_BATCH].bound : split->n;
+    if (!BUILD_HAS_C_TEXTS || c->along == CLASSES) return;
+    const uint32_t dim = c->along == CLASS_INNER ? DIM_INNER : DIM_OUTER;
+    extents[dim] = c->panel;
+    if (c->panels == 1) return;
+    counts[dim] = (lower_count){c->panel, 0};
+    if (whole) extents[DIM_BATCH] *= c->panels;
 }
 
 /* The product, with the copies that are chosen. */
@@ -556,11 +385,11 @@ static beryl_status multiply(lowering *l, contraction *c, beryl_error *error) {
                                             graph_tensor_at(l->g, node->in[1]),
                                             graph_tensor_at(l->g, node->out[0])};
     static const char *const offsets[] = {"a_offset", "b_offset"};
-    c->packed = TENSORS;
+    c->along = CLASSES, c->panels = 1;
     for (uint32_t t = 0; t < OUT; t++) c->offset[t] = tensors[t]->offset;
-    if (BUILD_HAS_C_TEXTS && !is_padded(c) && !is_turned(c)) choose_packed(c, l, tensors);
-    beryl_status status = is_packed(c) ? pack(c, l, tensors[c->packed], error) : BERYL_OK;
-    if (status == BERYL_OK && is_tabled(c)) status = tabulate(c, l, error);
+    beryl_status status = BERYL_OK;
+    if (BUILD_HAS_C_TEXTS && !is_padded(c) && !is_turned(c))
+        status = contract_pack(l, c, tensors, error);
     const lower_count rows = c->of[CLASS_OUTER].count, columns = c->of[CLASS_INNER].count;
     tile_split split = is_padded(c) && !is_limbs(c) ? (tile_split){.n = 1} : contract_split(c, l);
     axes given[CLASSES];
@@ -581,41 +410,50 @@ static beryl_status multiply(lowering *l, contraction *c, beryl_error *error) {
     ir_memory in[OUT];
     for (uint32_t t = 0; t < OUT; t++) in[t] = factor(c, t);
     if (is_tabled(c))
-        places = tile_scratch(k, "places", SCRATCH_PLACES,
+        places = tile_scratch(k, "places", CONTRACT_PLACES,
                               c->of[CLASS_DEPTH].bound * sizeof(uint32_t), IR_U32, IR_READ);
     const ir_memory out = whole ? contract_end_declare(&c->end, k)
                                 : tile_scratch(k, "parts", 0, split.bytes, IR_F32, IR_READ_WRITE),
                     sum = ir_register(b, c->type, 1);
     ir_id at[LOWER_WALK_TENSORS];
     for (uint32_t t = 0; t < OUT; t++)
-        at[t] = is_packed(c) && t == c->packed ? ir_u32(b, 0)
-                                               : contract_number(c, offsets[t], c->offset[t]);
+        at[t] = is_packed(c, t) ? ir_u32(b, 0) : contract_number(c, offsets[t], c->offset[t]);
     contract_end_begin(&c->end, k, at + OUT);
     if (!whole) c->n_tensor = TENSORS;
     lengths by[CLASSES];
-    for (uint32_t i = 0; i < CLASSES; i++) measure(c, i, &by[i]);
-    const bool has_batch = c->of[CLASS_BATCH].n;
+    for (uint32_t i = 0; i < CLASSES; i++) contract_measure(c, i, &by[i]);
+    const uint32_t panels = BUILD_HAS_C_TEXTS ? c->panels : 1;
+    const bool has_batch = c->of[CLASS_BATCH].n || panels > 1;
+    if (panels > 1) by[CLASS_BATCH].count = tile_count(k, "panels", batches_of(c));
     const axes *depth = &c->of[CLASS_DEPTH];
-    ir_id part = IR_NO_ID, first = IR_NO_ID;
-    const bool adds = !whole && is_one(depth, A) && is_one(depth, B);
+    ir_id part = IR_NO_ID, first = IR_NO_ID, start = IR_NO_ID;
+    const bool adds = !whole && contract_is_one(depth, A) && contract_is_one(depth, B);
     if (!whole) {
         const ir_id terms = by[CLASS_DEPTH].count;
         part = tile_split_open(k, &split, terms, DIM_BATCH, &first, &by[CLASS_DEPTH].count);
         for (uint32_t t = 0; t < OUT && adds; t++)
-            at[t] = place(c, CLASS_DEPTH, &by[CLASS_DEPTH], t, first, at[t]);
+            at[t] = contract_place(c, CLASS_DEPTH, &by[CLASS_DEPTH], t, first, at[t]);
     }
     if (has_batch) {
-        const ir_id i = turns(b, &by[CLASS_BATCH], IR_PARALLEL, DIM_BATCH);
-        place_all(c, CLASS_BATCH, &by[CLASS_BATCH], i, at);
+        ir_id i = contract_turns(b, &by[CLASS_BATCH], IR_PARALLEL, DIM_BATCH);
+        if (panels > 1) {
+            start = tile_mul(k, tile_rem(k, i, panels), c->panel);
+            for (uint32_t t = 0; t < OUT; t++)
+                if (is_packed(c, t) && contract_moves(&c->of[c->along], t))
+                    at[t] = ir_add(b, at[t], tile_mul(k, start, (uint32_t)depth->bound));
+            i = tile_div(k, i, panels);
+        }
+        place_all(c, CLASS_BATCH, &by[CLASS_BATCH], i, i, at);
     }
-    const ir_id outer = turns_padded(c, CLASS_OUTER, &by[CLASS_OUTER], DIM_OUTER),
-                inner = turns_padded(c, CLASS_INNER, &by[CLASS_INNER], DIM_INNER),
-                zero = ir_u32(b, 0);
+    const ir_id near[] = {[CLASS_OUTER] = turns_along(c, CLASS_OUTER, &by[CLASS_OUTER], DIM_OUTER),
+                          [CLASS_INNER] = turns_along(c, CLASS_INNER, &by[CLASS_INNER], DIM_INNER)},
+                zero = ir_u32(b, 0), outer = turn_of(c, CLASS_OUTER, start, near[CLASS_OUTER]),
+                inner = turn_of(c, CLASS_INNER, start, near[CLASS_INNER]);
     ir_store(b, sum, zero, ir_number(b, c->type, 1, 0));
-    place_all(c, CLASS_OUTER, &by[CLASS_OUTER], outer, at);
-    place_all(c, CLASS_INNER, &by[CLASS_INNER], inner, at);
+    place_all(c, CLASS_OUTER, &by[CLASS_OUTER], outer, near[CLASS_OUTER], at);
+    place_all(c, CLASS_INNER, &by[CLASS_INNER], inner, near[CLASS_INNER], at);
     if (is_limbs(c)) by[CLASS_DEPTH].count = ir_u32(b, CONTRACT_ROUNDS * split.each);
-    ir_id i = turns(b, &by[CLASS_DEPTH], IR_REDUCE, DIM_DEPTH), value[OUT], limb[OUT];
+    ir_id i = contract_turns(b, &by[CLASS_DEPTH], IR_REDUCE, DIM_DEPTH), value[OUT], limb[OUT];
     if (is_limbs(c)) {
         limbs_of(c, tile_div(k, i, split.each), limb);
         for (uint32_t t = 0; t < OUT; t++)
@@ -624,9 +462,9 @@ static beryl_status multiply(lowering *l, contraction *c, beryl_error *error) {
     }
     if (!whole && !adds) i = ir_add(b, first, i);
     for (uint32_t t = 0; t < OUT; t++) {
-        const ir_id from = is_tabled(c) && t != c->packed
+        const ir_id from = is_tabled(c) && !is_packed(c, t)
                                ? ir_add(b, at[t], ir_load(b, places, i, 1))
-                               : place(c, CLASS_DEPTH, &by[CLASS_DEPTH], t, i, at[t]);
+                               : contract_place(c, CLASS_DEPTH, &by[CLASS_DEPTH], t, i, at[t]);
         value[t] = ir_cast(b, c->type, ir_load(b, in[t], from, 1));
     }
     ir_store(b, sum, zero, product_and(c, value[A], value[B], ir_load(b, sum, zero, 1)));
@@ -639,8 +477,7 @@ static beryl_status multiply(lowering *l, contraction *c, beryl_error *error) {
         width = tile_count(k, "columns", columns);
         ir_if(b, ir_and(b, above, ir_lt(b, inner, width)));
     }
-    const lower_count along = c->of[c->along].count;
-    const bool ragged = is_packed(c) && (along.extent || along.factor != c->width);
+    const bool ragged = BUILD_HAS_C_TEXTS && contract_is_ragged(c);
     if (ragged) ir_if(b, ir_lt(b, c->along == CLASS_INNER ? inner : outer, by[c->along].count));
     if (whole) {
         contract_end_store(&c->end, k, out, at + OUT, result);
@@ -651,17 +488,9 @@ static beryl_status multiply(lowering *l, contraction *c, beryl_error *error) {
     if (is_padded(c) || ragged) ir_end(b);
     ir_end(b), ir_end(b);
     if (has_batch || !whole) ir_end(b);
-    const lower_count counts[IR_DIM_MAX] = {[DIM_OUTER] = c->of[CLASS_OUTER].count,
-                                            [DIM_INNER] = c->of[CLASS_INNER].count,
-                                            [DIM_BATCH] = whole ? c->of[CLASS_BATCH].count
-                                                                : (lower_count){split.n, 0}};
-    uint64_t extents[IR_DIM_MAX] = {[DIM_OUTER] = c->of[CLASS_OUTER].bound,
-                                    [DIM_INNER] = c->of[CLASS_INNER].bound,
-                                    [DIM_DEPTH] = is_limbs(c) ? CONTRACT_ROUNDS * split.each
-                                                  : whole     ? depth->bound
-                                                              : split.each,
-                                    [DIM_BATCH] = whole ? c->of[CLASS_BATCH].bound : split.n};
-    if (is_packed(c)) extents[c->along == CLASS_INNER ? DIM_INNER : DIM_OUTER] = c->width;
+    lower_count counts[IR_DIM_MAX] = {{0, 0}};
+    uint64_t extents[IR_DIM_MAX] = {0};
+    sizes_of(c, &split, counts, extents);
     if (is_limbs(c)) k->rounds = CONTRACT_ROUNDS;
     status = tile_end_marked(k, counts, extents, error);
     if (is_limbs(c)) memcpy(c->of, given, sizeof given);
@@ -717,11 +546,11 @@ static bool linear_of(const lowering *l, const graph_node *node, lower_count n, 
                        .n_tensor = TENSORS,
                        .type = sum_type(x->type)};
     for (uint32_t i = 0; i < CLASSES; i++) c->of[i] = NO_AXES;
-    add_axis(l, &c->of[CLASS_OUTER], n, (uint32_t[LOWER_WALK_TENSORS]){stride, 0, rows});
-    add_axis(l, &c->of[CLASS_INNER], (lower_count){rows, 0},
-             (uint32_t[LOWER_WALK_TENSORS]){0, depth, 1});
-    add_axis(l, &c->of[CLASS_DEPTH], (lower_count){depth, 0},
-             (uint32_t[LOWER_WALK_TENSORS]){1, 1, 0});
+    contract_add_axis(l, &c->of[CLASS_OUTER], n, (uint32_t[LOWER_WALK_TENSORS]){stride, 0, rows});
+    contract_add_axis(l, &c->of[CLASS_INNER], (lower_count){rows, 0},
+                      (uint32_t[LOWER_WALK_TENSORS]){0, depth, 1});
+    contract_add_axis(l, &c->of[CLASS_DEPTH], (lower_count){depth, 0},
+                      (uint32_t[LOWER_WALK_TENSORS]){1, 1, 0});
     contract_choose_copies(l, c);
     return true;
 }
@@ -736,11 +565,7 @@ bool tile_contract_linear(lowering *l, const graph_node *node, lower_count n, ui
                           beryl_status *status, beryl_error *error) {
     contraction c;
     if (!linear_of(l, node, n, stride, &c)) return false;
-    /* sums too short for vectors along them: lines of w are packed */
-    const uint64_t rows = c.of[CLASS_INNER].bound, depth = c.of[CLASS_DEPTH].bound;
-    const bool packs = tile_is_host(l) && depth >= PACK_DEPTH && depth < DEPTH_MIN &&
-                       rows >= SIDE_MIN && c.of[CLASS_OUTER].bound >= SIDE_MIN,
-               takes = is_limbs(&c) || packs;
+    const bool takes = is_limbs(&c) || (BUILD_HAS_C_TEXTS && contract_packs_lines(&c, l));
     if (takes) *status = multiply(l, &c, error);
     return takes;
 }

@@ -1,0 +1,388 @@
+/* contract_pack.c - what a processor packs for a contraction: F32, in the order in which tiles
+ * read.
+ *
+ * The one idea: a tile multiplies a few elements of one factor, each spread over a vector, by some
+ * vectors of the other one. So the other one is packed in panels as wide as a tile, unless vectors
+ * lie along it already; and the first one is packed too where it has its neighbours along depth far
+ * from each other, or wants to be cast. Weights are packed once for all runs. Where windows go with
+ * depth stands in a table. */
+#include "tile/contract_inside.h"
+
+enum {
+    PANEL = 4 * VECTOR, /* columns of a tile */
+    ROWS = 6,           /* of it */
+    TALL = 8 * ROWS,    /* of a workgroup */
+    FROM = 1 << 18,     /* products */
+    DEPTH_PACKED = 8,   /* of sums that are worth packing */
+    DEPTH_ALONG = 64,   /* of sums along vectors */
+    SIDE_MIN = 8,       /* rows and columns of what schedules make tiles of; */
+    SIDE_CAST = 32      /* of what is cast before */
+};
+
+static uint64_t rounded(uint64_t n, uint64_t unit) {
+    return (n + unit - 1) / unit * unit;
+}
+
+static class_kind other_of(class_kind kind) {
+    return kind == CLASS_INNER ? CLASS_OUTER : CLASS_INNER;
+}
+
+/* The factor that has the class. */
+static uint32_t factor_of(const contraction *c, class_kind kind) {
+    return contract_moves(&c->of[kind], A) ? A : B;
+}
+
+static class_kind rows_of(const contraction *c, uint32_t t) {
+    return contract_moves(&c->of[CLASS_OUTER], t) ? CLASS_OUTER : CLASS_INNER;
+}
+
+static uint32_t last_stride(const axes *of, uint32_t t) {
+    return of->n ? of->stride[t][of->n - 1] : 0;
+}
+
+/* Both factors lie along the class in whole vectors, or do not know it. */
+static bool lies_along(const contraction *c, class_kind kind, const graph_tensor *const *tensors) {
+    const axes *of = &c->of[kind];
+    if (!of->n || of->count.extent || of->count.factor % VECTOR) return false;
+    for (uint32_t t = 0; t < OUT; t++) {
+        if (!contract_moves(of, t)) continue;
+        if (!contract_is_one(of, t) || last_stride(of, t) != 1 || tensors[t]->offset % VECTOR)
+            return false;
+        for (uint32_t other = 0; other < CLASSES; other++)
+            for (uint32_t i = 0; i < c->of[other].n && other != (uint32_t)kind; i++)
+                if (c->of[other].stride[t][i] % VECTOR) return false;
+    }
+    return true;
+}
+
+/* Pictures of a batch whose pixels alone lie along the class: each becomes a product of its own. */
+static bool part_batch(contraction *c, const lowering *l, class_kind kind,
+                       const graph_tensor *const *tensors) {
+    contraction apart = *c;
+    axes *rest = &apart.of[kind], *batch = &apart.of[CLASS_BATCH];
+    const axes *of = &c->of[kind];
+    if (of->n < 2 || batch->n) return false;
+    *rest = NO_AXES;
+    for (uint32_t i = 0; i < of->n; i++) {
+        uint32_t stride[LOWER_WALK_TENSORS];
+        for (uint32_t t = 0; t < LOWER_WALK_TENSORS; t++) stride[t] = of->stride[t][i];
+        contract_add_axis(l, i ? rest : batch, of->size[i], stride);
+    }
+    if (rest->unfit || !lies_along(&apart, kind, tensors)) return false;
+    *c = apart;
+    return true;
+}
+
+/* The factor is a weight, and no run has another size of it. */
+static bool is_lasting(const contraction *c, const lowering *l, uint32_t t) {
+    const store_tensor *weight = lower_stored(l, c->node->in[t]);
+    bool sized = false;
+    for (uint32_t i = 0; i < CLASSES; i++)
+        sized |= contract_moves(&c->of[i], t) && c->of[i].count.extent;
+    return weight && !weight->is_state && !sized && !c->of[CLASS_DEPTH].count.extent;
+}
+
+/* The factor that has the class is worth packing although vectors lie along it: its lines are far
+ * from each other, and read again for each row of the other one. */
+static bool is_far(const contraction *c, const lowering *l, class_kind along) {
+    enum { ROWS_MIN = 512, ROWS_LASTING = 64, TERMS_MIN = 256, APART = 512 };
+    const axes *depth = &c->of[CLASS_DEPTH];
+    const uint32_t t = factor_of(c, along);
+    return c->of[other_of(along)].bound >= (is_lasting(c, l, t) ? ROWS_LASTING : ROWS_MIN) &&
+           depth->bound >= TERMS_MIN && contract_is_one(depth, t) && last_stride(depth, t) >= APART;
+}
+
+static bool is_cast(const contraction *c, const lowering *l, uint32_t t) {
+    return tile_element(graph_tensor_at(l->g, c->node->in[t])->type) != IR_F32;
+}
+
+/* The factor whose elements are spread over vectors is packed too. Windows are not: they would be
+ * many times as large. */
+static bool packs_other(const contraction *c, const lowering *l, class_kind along) {
+    const axes *depth = &c->of[CLASS_DEPTH];
+    const uint32_t t = factor_of(c, other_of(along));
+    return contract_is_one(depth, t) && c->of[along].bound > PANEL &&
+           (is_cast(c, l, t) || last_stride(depth, t) != 1);
+}
+
+/* Cycles that packing takes: an element of what lies in the copy's order, or is transposed. */
+static uint64_t packing_cost(const contraction *c, const lowering *l, class_kind rows,
+                             bool spread) {
+    enum { COPIED = 1, TURNED = 4 };
+    const uint32_t t = factor_of(c, rows);
+    const axes *of = &c->of[rows], *depth = &c->of[CLASS_DEPTH];
+    const bool lies = last_stride(of, t) == 1 || (spread && last_stride(depth, t) == 1);
+    return is_lasting(c, l, t) ? 0 : (lies ? COPIED : TURNED) * of->bound * depth->bound;
+}
+
+/* Cycles with the class's factor packed: a step of two vectors each; elements that are packed, or
+ * read again by panels as windows, and results that do not lie along the class. */
+static uint64_t packed_cost(const contraction *c, const lowering *l, class_kind along) {
+    enum { SCATTERS = 2, CUTS = 1 };
+    const class_kind other = other_of(along);
+    const axes *of = &c->of[along];
+    const uint64_t n = of->bound, m = c->of[other].bound, depth = c->of[CLASS_DEPTH].bound;
+    uint64_t cost = rounded(n, PANEL) * rounded(m, ROWS) * depth / (2 * VECTOR) +
+                    packing_cost(c, l, along, false);
+    if (packs_other(c, l, along)) cost += packing_cost(c, l, other, true);
+    if (last_stride(of, OUT) != 1) cost += SCATTERS * n * m;
+    else if (of->n > 1 && of->size[of->n - 1].factor % VECTOR) cost += CUTS * n * m;
+    return cost;
+}
+
+static uint32_t panels_of(const contraction *c, uint32_t t) {
+    return (uint32_t)(rounded(c->of[rows_of(c, t)].bound, c->width[t]) / c->width[t]);
+}
+
+static uint64_t batch_of(const contraction *c, uint32_t t) {
+    return contract_moves(&c->of[CLASS_BATCH], t) ? c->of[CLASS_BATCH].bound : 1;
+}
+
+static uint64_t packed_elements(const contraction *c, uint32_t t) {
+    return batch_of(c, t) * panels_of(c, t) * c->width[t] * c->of[CLASS_DEPTH].bound;
+}
+
+uint64_t contract_packed_bytes(const contraction *c, uint32_t t) {
+    return packed_elements(c, t) * sizeof(float);
+}
+
+bool contract_is_ragged(const contraction *c) {
+    const lower_count n = c->along == CLASSES ? (lower_count){0, 0} : c->of[c->along].count;
+    return n.extent || n.factor != (uint64_t)c->panel * c->panels;
+}
+
+/* Chooses what is packed. */
+static void choose(contraction *c, const lowering *l, const graph_tensor *const *tensors) {
+    const uint64_t outer = c->of[CLASS_OUTER].bound, inner = c->of[CLASS_INNER].bound,
+                   depth = c->of[CLASS_DEPTH].bound;
+    if (!tile_is_host(l) || c->type != IR_F32 || outer < SIDE_MIN || inner < SIDE_MIN ||
+        depth < DEPTH_PACKED || outer * inner * depth < FROM)
+        return;
+    const bool far = is_far(c, l, CLASS_INNER) || is_far(c, l, CLASS_OUTER),
+               casts = outer >= SIDE_CAST && inner >= SIDE_CAST &&
+                       (is_cast(c, l, A) || is_cast(c, l, B));
+    if (depth >= DEPTH_ALONG && lies_along(c, CLASS_DEPTH, tensors)) {
+        for (uint32_t t = 0; t < OUT; t++)
+            c->packed[t] = casts && is_cast(c, l, t), c->width[t] = 1;
+        return;
+    }
+    if (!casts && !far &&
+        (lies_along(c, CLASS_INNER, tensors) || lies_along(c, CLASS_OUTER, tensors)))
+        return;
+    const bool parted =
+        part_batch(c, l, CLASS_OUTER, tensors) || part_batch(c, l, CLASS_INNER, tensors);
+    if (parted && !casts) return;
+    const class_kind along = packed_cost(c, l, CLASS_INNER) <= packed_cost(c, l, CLASS_OUTER)
+                                 ? CLASS_INNER
+                                 : CLASS_OUTER;
+    const uint32_t t = factor_of(c, along), other = OUT - 1 - t;
+    contraction as = *c;
+    as.along = along;
+    as.packed[t] = true, as.packed[other] = packs_other(c, l, along);
+    as.width[t] = (uint32_t)(c->of[along].bound > PANEL && !c->of[along].count.extent
+                                 ? PANEL
+                                 : rounded(c->of[along].bound, VECTOR));
+    as.width[other] = last_stride(&c->of[CLASS_DEPTH], other) == 1 ? 1 : PANEL;
+    as.panel = as.width[t], as.panels = panels_of(&as, t);
+    as.tabled = !as.packed[other] && !contract_is_one(&c->of[CLASS_DEPTH], other);
+    if (contract_packed_bytes(&as, t) <= UINT32_MAX &&
+        (!as.packed[other] || contract_packed_bytes(&as, other) <= UINT32_MAX))
+        *c = as;
+}
+
+ir_id contract_place_packed(contraction *c, class_kind kind, uint32_t t, ir_id index, ir_id at) {
+    tile_kernel *k = &c->k;
+    ir_builder *b = k->b;
+    const uint32_t depth = (uint32_t)c->of[CLASS_DEPTH].bound, width = c->width[t];
+    if (kind == CLASS_DEPTH) return ir_add(b, at, tile_mul(k, index, width));
+    if (kind == CLASS_BATCH)
+        return ir_add(b, at, tile_mul(k, index, panels_of(c, t) * width * depth));
+    at = ir_add(b, at, tile_mul(k, tile_div(k, index, width), width * depth));
+    return width == 1 ? at : ir_add(b, at, tile_rem(k, index, width));
+}
+
+/* What a kernel that packs factor t has: panels `first` to `first + n` of its rows. */
+typedef struct packing {
+    contraction c; /* as the factor lies */
+    uint32_t t, width, panels, first, n;
+    class_kind rows;
+    bool batched;
+    lengths by[CLASSES];
+    ir_memory x, out;
+    ir_id offset;
+} packing;
+
+static void packing_begin(packing *p, const contraction *from, lowering *l) {
+    contraction *c = &p->c;
+    tile_kernel *k = &c->k;
+    *c = *from;
+    tile_begin(k, l, c->placed, "contract_pack", 1);
+    c->packed[A] = c->packed[B] = c->tabled = false, c->along = CLASSES;
+    c->n_tensor = OUT;
+    k->once = is_lasting(c, l, p->t);
+    p->x = tile_read(k, "x", c->node->in[p->t]);
+    p->out = tile_scratch(k, "out", CONTRACT_COPY + p->t, contract_packed_bytes(from, p->t), IR_F32,
+                          IR_READ_WRITE);
+    contract_measure(c, CLASS_BATCH, &p->by[CLASS_BATCH]);
+    contract_measure(c, CLASS_DEPTH, &p->by[CLASS_DEPTH]);
+    contract_measure(c, p->rows, &p->by[p->rows]);
+    p->offset = contract_number(c, "offset", graph_tensor_at(l->g, c->node->in[p->t])->offset);
+}
+
+/* Copies `width` elements at row and depth of the batch's item, element `near` of a line. */
+static void packing_copy(packing *p, ir_id batch, ir_id depth, ir_id panel, ir_id row, ir_id near,
+                         uint32_t width) {
+    contraction *c = &p->c;
+    tile_kernel *k = &c->k;
+    ir_builder *b = k->b;
+    ir_id at = p->offset, line = panel;
+    if (p->batched) {
+        at = contract_place(c, CLASS_BATCH, &p->by[CLASS_BATCH], p->t, batch, at);
+        line = ir_add(b, tile_mul(k, batch, p->panels), panel);
+    }
+    at = contract_place(c, CLASS_DEPTH, &p->by[CLASS_DEPTH], p->t, depth, at);
+    at = contract_place(c, p->rows, &p->by[p->rows], p->t, row, at);
+    line = ir_add(b, tile_mul(k, line, (uint32_t)c->of[CLASS_DEPTH].bound), depth);
+    ir_store(b, p->out, ir_add(b, tile_mul(k, line, p->width), near),
+             ir_cast(b, IR_F32, ir_load(b, p->x, at, width)));
+}
+
+/* Elements that lie in the order of the copy, as vectors: a group has a line of a panel, or of
+ * depth. Panels beside one another are lines of the factor, so they go first. */
+static beryl_status pack_vectors(packing *p, lower_count groups, beryl_error *error) {
+    contraction *c = &p->c;
+    tile_kernel *k = &c->k;
+    ir_builder *b = k->b;
+    const bool lines = p->width == 1;
+    const uint32_t terms = (uint32_t)c->of[CLASS_DEPTH].bound, length = lines ? terms : p->width;
+    ir_id group = tile_group(k);
+    const ir_id panel = tile_add(k, tile_rem(k, group, p->n), p->first);
+    ir_id depth = IR_NO_ID;
+    /* a grid of two dimensions may have more groups */
+    ir_if(b, ir_lt(b, group, tile_count(k, "groups", groups)));
+    group = tile_div(k, group, p->n);
+    if (!lines) depth = tile_rem(k, group, terms), group = tile_div(k, group, terms);
+    const ir_id near = ir_loop(b, ir_u32(b, 0), ir_u32(b, length), ir_u32(b, VECTOR));
+    if (lines) packing_copy(p, group, near, panel, panel, ir_u32(b, 0), VECTOR);
+    else
+        packing_copy(p, group, depth, panel, ir_add(b, tile_mul(k, panel, p->width), near), near,
+                     VECTOR);
+    ir_end(b), ir_end(b);
+    return tile_end(k, groups, 1, error);
+}
+
+/* Panels beside one another are lines of the factor, so they go first. */
+static beryl_status pack_elements(packing *p, beryl_error *error) {
+    contraction *c = &p->c;
+    tile_kernel *k = &c->k;
+    ir_builder *b = k->b;
+    const bool lines = p->width == 1;
+    const axes *batches = &c->of[CLASS_BATCH], *terms = &c->of[CLASS_DEPTH];
+    const lower_count count = c->of[p->rows].count, panels = {p->n, 0}, width = {p->width, 0};
+    const ir_id one = ir_u32(b, 1), zero = ir_u32(b, 0);
+    ir_id batch = zero, near = zero, panel, row, depth = IR_NO_ID;
+    if (p->batched) batch = contract_turns(b, &p->by[CLASS_BATCH], IR_PARALLEL, DIM_BATCH);
+    if (!lines) depth = contract_turns(b, &p->by[CLASS_DEPTH], IR_PARALLEL, DIM_DEPTH);
+    if (lines) panel = contract_turns(b, &p->by[p->rows], IR_PARALLEL, DIM_OUTER);
+    else panel = ir_loop_marked(b, zero, ir_u32(b, p->n), one, IR_PARALLEL, DIM_OUTER);
+    if (lines) depth = contract_turns(b, &p->by[CLASS_DEPTH], IR_PARALLEL, DIM_INNER);
+    else near = ir_loop_marked(b, zero, ir_u32(b, p->width), one, IR_PARALLEL, DIM_INNER);
+    panel = tile_add(k, panel, p->first);
+    row = ir_add(b, tile_mul(k, panel, p->width), near);
+    if (!lines && (count.extent || (uint64_t)(p->first + p->n) * p->width > count.factor))
+        row = ir_min(b, row, ir_sub(b, p->by[p->rows].count, one));
+    packing_copy(p, batch, depth, panel, row, near, 1);
+    ir_end(b), ir_end(b);
+    if (!lines) ir_end(b);
+    if (p->batched) ir_end(b);
+    const lower_count counts[IR_DIM_MAX] = {[DIM_BATCH] = batches->count,
+                                            [DIM_DEPTH] = terms->count,
+                                            [DIM_OUTER] = lines ? count : panels,
+                                            [DIM_INNER] = lines ? terms->count : width};
+    const uint64_t extents[IR_DIM_MAX] = {[DIM_BATCH] = p->batched ? batches->bound : 0,
+                                          [DIM_DEPTH] = lines ? 0 : terms->bound,
+                                          [DIM_OUTER] = lines ? c->of[p->rows].bound : p->n,
+                                          [DIM_INNER] = lines ? terms->bound : p->width};
+    return tile_end_marked(k, counts, extents, error);
+}
+
+/* Every vector of the factor along the axes, of one class, lies in one piece. */
+static bool has_vectors(const contraction *c, const lowering *l, uint32_t t, class_kind kind) {
+    const axes *along = &c->of[kind];
+    if (!contract_is_one(along, t) || last_stride(along, t) != 1 ||
+        graph_tensor_at(l->g, c->node->in[t])->offset % VECTOR)
+        return false;
+    for (uint32_t k = 0; k < CLASSES; k++)
+        for (uint32_t i = 0; i < c->of[k].n; i++)
+            if (k != (uint32_t)kind && c->of[k].stride[t][i] % VECTOR) return false;
+    return true;
+}
+
+/* Packs panels of factor t. */
+static beryl_status pack_panels(const contraction *c, lowering *l, uint32_t t, uint32_t first,
+                                uint32_t n, beryl_error *error) {
+    packing p = {.t = t,
+                 .width = c->width[t],
+                 .panels = panels_of(c, t),
+                 .first = first,
+                 .n = n,
+                 .rows = rows_of(c, t),
+                 .batched = contract_moves(&c->of[CLASS_BATCH], t)};
+    const bool lines = p.width == 1;
+    const axes *rows = &c->of[p.rows], *depth = &c->of[CLASS_DEPTH], *batch = &c->of[CLASS_BATCH];
+    lower_count groups = p.batched ? batch->count : (lower_count){1, 0};
+    groups.factor *= lines ? n : n * depth->bound;
+    const bool whole = !depth->count.extent && !rows->count.extent &&
+                       (lines ? depth->bound : p.width) % VECTOR == 0 &&
+                       (uint64_t)(first + n) * p.width <= rows->bound &&
+                       has_vectors(c, l, t, lines ? CLASS_DEPTH : p.rows);
+    packing_begin(&p, c, l);
+    return whole ? pack_vectors(&p, groups, error) : pack_elements(&p, error);
+}
+
+/* A last panel of fewer rows by itself. */
+static beryl_status pack(const contraction *c, lowering *l, uint32_t t, beryl_error *error) {
+    const axes *rows = &c->of[rows_of(c, t)];
+    const uint32_t panels = panels_of(c, t), width = c->width[t],
+                   full = rows->count.extent ? 0 : (uint32_t)(rows->bound / width);
+    if (!full || full == panels || !contract_is_one(rows, t) || last_stride(rows, t) != 1)
+        return pack_panels(c, l, t, 0, panels, error);
+    const beryl_status status = pack_panels(c, l, t, 0, full, error);
+    return status == BERYL_OK ? pack_panels(c, l, t, full, 1, error) : status;
+}
+
+/* Scratch [depth]: where the factor that is not packed goes with depth. */
+static beryl_status tabulate(const contraction *from, lowering *l, beryl_error *error) {
+    contraction all = *from, *c = &all;
+    const uint32_t t = c->packed[A] ? B : A;
+    tile_kernel *k = &c->k;
+    lengths by;
+    tile_begin(k, l, c->placed, "contract_places", 1);
+    c->packed[A] = c->packed[B] = c->tabled = false;
+    c->n_tensor = TENSORS;
+    ir_builder *b = k->b;
+    const ir_memory out =
+        tile_scratch(k, "out", CONTRACT_PLACES, c->of[CLASS_DEPTH].bound * sizeof(uint32_t), IR_U32,
+                     IR_READ_WRITE);
+    contract_measure(c, CLASS_DEPTH, &by);
+    const ir_id depth = contract_turns(b, &by, IR_PARALLEL, DIM_DEPTH);
+    ir_store(b, out, depth, contract_place(c, CLASS_DEPTH, &by, t, depth, ir_u32(b, 0)));
+    ir_end(b);
+    return tile_end_marked(k, (lower_count[IR_DIM_MAX]){[DIM_DEPTH] = c->of[CLASS_DEPTH].count},
+                           (uint64_t[IR_DIM_MAX]){[DIM_DEPTH] = c->of[CLASS_DEPTH].bound}, error);
+}
+
+beryl_status contract_pack(lowering *l, contraction *c, const graph_tensor *const *tensors,
+                           beryl_error *error) {
+    beryl_status status = BERYL_OK;
+    choose(c, l, tensors);
+    for (uint32_t t = 0; t < OUT && status == BERYL_OK; t++)
+        if (c->packed[t]) status = pack(c, l, t, error);
+    return status == BERYL_OK && c->tabled ? tabulate(c, l, error) : status;
+}
+
+bool contract_packs_lines(const contraction *c, const lowering *l) {
+    const uint64_t rows = c->of[CLASS_INNER].bound, depth = c->of[CLASS_DEPTH].bound;
+    return tile_is_host(l) && depth >= DEPTH_PACKED && depth < DEPTH_ALONG && rows >= SIDE_MIN &&
+           c->of[CLASS_OUTER].bound >= SIDE_MIN;
+}
