@@ -162,8 +162,8 @@ static bool may_copy(const matvec_shape *shape, uint32_t most, const matvec_choi
 }
 
 /* Lanes of a row where they take two rows of n chunks at once: of a copied vector as many as there
- * are, else LANES_MANY; of pairs half as many, where fewer of those are idle. What WebGPU's compilers
- * make of these is slower than one row. */
+ * are, else LANES_MANY; of pairs half as many, where fewer of those are idle. What WebGPU's
+ * compilers make of these is slower than one row. */
 static uint32_t lanes_of_two(const device_caps *caps, const matvec_shape *shape,
                              const matvec_choice *c, uint32_t n) {
     if (is_copied(shape, c)) return c->lanes;
