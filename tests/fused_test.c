@@ -165,6 +165,9 @@ static const problem problems[] = {
     {.name = "side-late-handed", .n_bound = 1, .n = 1, .k = 1536, .n_segment = 1,
      .types = {TYPE_Q4_K}, .rows = {96}, .down = 40, .down_type = TYPE_Q8_0, .low = {64},
      .low_type = TYPE_F16, .side = true, .late = 256},
+    {.name = "two-rows-eight-lanes", .before = ADD_NORM, .end = GEGLU, .n_bound = 1, .n = 1, .k = 512,
+     .n_segment = 2, .types = {TYPE_Q4_K, TYPE_Q4_K}, .rows = {160, 160}, .down = 40,
+     .down_type = TYPE_Q4_0},
 };
 /* clang-format on */
 

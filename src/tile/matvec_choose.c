@@ -141,6 +141,10 @@ static bool take_form(const device_caps *caps, const lower_form *form, matvec_ch
            c->n_x <= TILE_VECTORS_MAX;
 }
 
+static bool is_wgsl(const device_caps *caps) {
+    return caps->languages & DEVICE_LANGUAGE_BIT(DEVICE_WGSL);
+}
+
 /* Turns of lanes without a chunk. */
 static uint32_t idle_of(uint32_t n, uint32_t lanes) {
     return matvec_over(n, lanes) * lanes - n;
@@ -158,18 +162,20 @@ static bool may_copy(const matvec_shape *shape, uint32_t most, const matvec_choi
 }
 
 /* Lanes of a row where they take two rows of n chunks at once: of a copied vector as many as there
- * are, else LANES_MANY, or of pairs, half as many where fewer of them are idle. */
-static uint32_t lanes_of_two(const matvec_shape *shape, const matvec_choice *c, uint32_t n) {
+ * are, else LANES_MANY; of pairs half as many, where fewer of those are idle. What WebGPU's
+ * compilers make of these is slower than one row. */
+static uint32_t lanes_of_two(const device_caps *caps, const matvec_shape *shape,
+                             const matvec_choice *c, uint32_t n) {
     if (is_copied(shape, c)) return c->lanes;
-    return shape->per > 1 && idle_of(n, LANES_MANY) > n / 6 ? LANES_MANY / 2 : LANES_MANY;
+    return shape->per > 1 && !is_wgsl(caps) && idle_of(n, LANES_MANY) > n / 6 ? LANES_MANY / 2
+                                                                              : LANES_MANY;
 }
 
-/* Enough rows, and few lanes idle, for two rows at once? They share what is read of the vector, and
- * a workgroup that makes one does more with it. */
-static bool takes_two(const matvec_shape *shape, const matvec_choice *c, uint64_t rows, uint32_t n,
-                      uint64_t wanted) {
-    if (c->n_x > 1 || c->span < LANES_MANY || idle_of(n, lanes_of_two(shape, c, n)) > n / 6)
-        return false;
+/* Enough rows, and few of so many lanes idle, for two rows at once? They share what is read of the
+ * vector, and a workgroup that makes one does more with it. */
+static bool takes_two(const matvec_shape *shape, const matvec_choice *c, uint32_t lanes,
+                      uint64_t rows, uint32_t n, uint64_t wanted) {
+    if (c->n_x > 1 || c->span < LANES_MANY || idle_of(n, lanes) > n / 6) return false;
     if (shape->rounded_in) return shape->per < 2 && rows * WARP > wanted / 4 * 3;
     if (c->x != MATVEC_INT8 || !shape->has_prologue) return false;
     return shape->per > 1 ? rows * LANES_MANY > 2 * wanted : rows * WARP > wanted;
@@ -253,9 +259,10 @@ static bool choose(const device_caps *caps, const matvec_shape *shape, matvec_ch
         words <= (c->x == MATVEC_SHARED ? THIN_FLOATS : THIN) && !(tables && c->copies);
     const bool is_long = shape->k > (shape->has_prologue ? PROLOGUE_LONG_K : LONG_K) &&
                          c->n_x == 1 && per == 1 && !many && !shape->rounded_in;
-    const bool twice =
-        !many && !(wordy && per > 1) && !factors && !tables && takes_two(shape, c, rows, n, wanted);
-    if (twice) c->lanes = lanes_of_two(shape, c, n);
+    const uint32_t two = lanes_of_two(caps, shape, c, n);
+    const bool twice = !many && !(wordy && per > 1) && !factors && !tables &&
+                       takes_two(shape, c, two, rows, n, wanted);
+    if (twice) c->lanes = two;
     c->rows = twice ? 2 : !many ? 1 : wordy || thin ? 2 : 4;
     const uint32_t raw = packed ? RAW_MAX : RAW_HALVES,
                    room = words ? raw / (words * c->rows) : MATVEC_DEPTH_MAX;
@@ -263,9 +270,9 @@ static bool choose(const device_caps *caps, const matvec_shape *shape, matvec_ch
     const uint32_t invocations = caps->workgroup_invocations ? caps->workgroup_invocations : 256;
     /* few copies, if all workgroups find room at once */
     const bool fits = copied && rows * c->lanes / c->rows <= (uint64_t)units * LONG_WG;
-    c->wg = least(twice ? (shape->rounded_in && !fits     ? SMALL_WG
-                           : is_long && shape->k > LONG_K ? LONG_WG
-                                                          : WG)
+    c->wg = least(twice ? (shape->rounded_in && !fits                       ? SMALL_WG
+                           : is_long && shape->k > LONG_K && !is_wgsl(caps) ? LONG_WG
+                                                                            : WG)
                   : is_long || (small && packed) || (many && wordy) || factors || fits ? LONG_WG
                   : shape->rounded_in                                                  ? SMALL_WG
                                                                                        : WG,
