@@ -283,6 +283,16 @@ static const char *memory_at(codegen *g, const ir_instruction *i, const char *in
     return at;
 }
 
+/* F32 of a vector of u16, the bits of f16 or bf16. */
+static const char *of_halves(codegen *g, const char *x, ir_type type, uint32_t width) {
+    const unsigned n = width;
+    if (has_masks(g)) {
+        x = convert(g, x, "u32", width);
+        return codegen_print(g, type == IR_F16 ? "halves_f32x%u(%s)" : "as_f32x%u(%s << 16)", n, x);
+    }
+    return codegen_print(g, type == IR_F16 ? "halves_f32x%u(%s)" : "uppers_f32x%u(%s)", n, x);
+}
+
 void codegen_c_wide_load(codegen *g, ir_id id, const char *index) {
     const ir_instruction *i = &g->k->code[id];
     const ir_type type = (ir_type)i->type;
@@ -293,10 +303,7 @@ void codegen_c_wide_load(codegen *g, ir_id id, const char *index) {
         define_whole(g, id, carried ? all : carried_over(g, all, type, i->width, false));
         return;
     }
-    const char *words = convert(g, memory_at(g, i, index, "u16", true), "u32", i->width);
-    define_whole(g, id,
-                 codegen_print(g, type == IR_F16 ? "halves_f32x%u(%s)" : "as_f32x%u(%s << 16)",
-                               (unsigned)i->width, words));
+    define_whole(g, id, of_halves(g, memory_at(g, i, index, "u16", true), type, i->width));
 }
 
 void codegen_c_wide_store(codegen *g, const ir_instruction *i, const char *index) {
@@ -363,9 +370,7 @@ void codegen_c_wide_bitcast(codegen *g, ir_id id) {
         const char *halves = vector_type(g, "u16", i->width, false);
         vector =
             codegen_print(g, "as_%s(%s)", halves, carried_over(g, vector, from, from_width, true));
-        define_whole(g, id,
-                     codegen_print(g, "halves_f32x%u(%s)", (unsigned)i->width,
-                                   convert(g, vector, "u32", i->width)));
+        define_whole(g, id, of_halves(g, vector, to, i->width));
         return;
     }
     const char *x = from_width == 1 ? codegen_operand(g, i, 0, 0) : element(g, i, 0);

@@ -55,22 +55,29 @@
     {name "_f32x" n, HOST,                                                                        \
      HAS_ONE "FN f32x" n " " name "_f32x" n "(" parameters ") {\n    return " expression ";\n}\n#else\n" otherwise "#endif\n"}
 #define WIDE(name, n) {name "_f32x" n, PROCESSOR | WIDENED, name "_f32"}
-/* By one instruction for vectors that C names. */
-#define HALVES_AT_ONCE(n)                                                                        \
-    "#if !defined(__OPENCL_VERSION__) && (defined(__AVX512VL__) || (defined(__F16C__) && " n " < 16)) && " n " > 4\n" \
-    "    f32x" n " wide;\n    const u16x" n " narrow = __builtin_convertvector(x, u16x" n ");\n"     \
-    "    __asm__(\"vcvtph2ps %1, %0\" : \"=v\"(wide) : \"v\"(narrow));\n    return wide;\n#else\n"
+/* What gcc makes seven instructions of, since it widens u16 by halves of a vector. */
+#define AT_ONCE(n, has, type, instruction)                                                       \
+    "#if " has " && " n " > 4\n"                                                                  \
+    "    " type "x" n " wide;\n    __asm__(\"" instruction " %1, %0\" : \"=v\"(wide) : \"v\"(x));\n"
+#define HALVES(n, bits)                                                                          \
+    "    const u32x" n " size = (" bits " & 0x7fffu) << 13, most = as_u32x" n "(size > 0x0f7fffffu) & 0x7f800000u;\n"\
+    "    const f32x" n " moved = as_f32x" n "(size) * 0x1p112f;\n"                                     \
+    "    return as_f32x" n "(as_u32x" n "(moved) | most | (" bits " & 0x8000u) << 16);\n"
 #define VECTOR_MATH(n)                                                                           \
     {"pick_f32x" n, HOST,                                                                        \
      "#define pick_f32x" n "(mask, x, y) as_f32x" n "((as_u32x" n "(x) & as_u32x" n "(mask)) | " \
      "(as_u32x" n "(y) & ~as_u32x" n "(mask)))\n"},                                              \
     {"pick_f32x" n, PROCESSOR, "#define pick_f32x" n "(mask, x, y) ((mask) ? (x) : (y))\n"},    \
-    {"halves_f32x" n, HOST | PROCESSOR, /* exact: the exponent is moved by a product, and put back where it was the largest */\
-     "FN f32x" n " halves_f32x" n "(u32x" n " x) {\n"                                                \
-     HALVES_AT_ONCE(n) \
-     "    const u32x" n " size = (x & 0x7fffu) << 13, most = as_u32x" n "(size > 0x0f7fffffu) & 0x7f800000u;\n"\
-     "    const f32x" n " moved = as_f32x" n "(size) * 0x1p112f;\n"                                     \
-     "    return as_f32x" n "(as_u32x" n "(moved) | most | (x & 0x8000u) << 16);\n#endif\n}\n"},        \
+    /* exact: the exponent is moved by a product, and put back where it was the largest */        \
+    {"halves_f32x" n, PROCESSOR, "FN f32x" n " halves_f32x" n "(u32x" n " x) {\n" HALVES(n, "x") "}\n"}, \
+    {"halves_f32x" n, HOST, "FN f32x" n " halves_f32x" n "(u16x" n " x) {\n"                            \
+     AT_ONCE(n, "(defined(__AVX512VL__) || (defined(__F16C__) && " n " < 16))", "f32", "vcvtph2ps")   \
+     "    return wide;\n#else\n    const u32x" n " bits = __builtin_convertvector(x, u32x" n ");\n"     \
+     HALVES(n, "bits") "#endif\n}\n"},                                                              \
+    {"uppers_f32x" n, HOST, "FN f32x" n " uppers_f32x" n "(u16x" n " x) {\n"                            \
+     AT_ONCE(n, "defined(__AVX512VL__)", "u32", "vpmovzxwd")                                        \
+     "#else\n    const u32x" n " wide = __builtin_convertvector(x, u32x" n ");\n#endif\n"                \
+     "    return as_f32x" n "(wide << 16);\n}\n"},                                                   \
     {"fma_f32x" n, PROCESSOR, "#define fma_f32x" n "(x, y, z) fma(x, y, z)\n"},                     \
     WIDE("min", n), WIDE("max", n), WIDE("exp", n), WIDE("tanh", n),                    \
     ONE_OF_TWO("lesser", "vminps", n), ONE_OF_TWO("greater", "vmaxps", n),                          \

@@ -169,6 +169,23 @@ static uint64_t most_of(const codegen *g, ir_id id, uint32_t depth) {
     return most < UINT32_MAX ? most : UINT32_MAX;
 }
 
+/* The access is made in every turn of the loop, whose index begins at 0: where it is first made,
+ * the rest of its place is one, so that with the index the sum wraps no more. */
+static bool is_each_turn(const codegen *g, const ir_instruction *access, ir_id loop, ir_id rest) {
+    const ir_instruction *code = g->k->code;
+    uint64_t from;
+    uint32_t depth = 0;
+    if (access < code || access >= code + g->k->n_code) return false; /* a part of one */
+    if (code[loop].op != IR_LOOP || rest >= loop || !codegen_constant(g, code[loop].in[0], &from) ||
+        from)
+        return false;
+    for (const ir_instruction *i = &code[loop] + 1; i < access; i++) {
+        if (i->op == IR_LOOP || i->op == IR_IF) depth++;
+        else if (i->op == IR_END && !depth--) return false;
+    }
+    return !depth;
+}
+
 const char *codegen_index_of(codegen *g, const ir_instruction *i, uint32_t operand) {
     const char *text = codegen_operand(g, i, operand, 0);
     const ir_instruction *sum = &g->k->code[i->in[operand]];
@@ -177,6 +194,18 @@ const char *codegen_index_of(codegen *g, const ir_instruction *i, uint32_t opera
     if (g->language->wide_index && i->space == IR_WORKGROUP && sum->op == IR_ADD &&
         codegen_constant(g, sum->in[1], &constant) && most_of(g, i->in[operand], 0) < UINT32_MAX)
         return codegen_print(g, "(u64)%s + %uu", codegen_operand(g, sum, 0, 0), (unsigned)constant);
+    if (BUILD_HAS_C_TEXTS && g->language->language == DEVICE_C && i->space == IR_BUFFER &&
+        i->width == 1 && sum->op == IR_ADD && sum->type == IR_U32 && ir_lanes(g->k) == 1) {
+        const char *more = "";
+        if (codegen_constant(g, sum->in[1], &constant) && g->k->code[sum->in[0]].op == IR_ADD) {
+            more = codegen_print(g, " + %uu", (unsigned)constant);
+            sum = &g->k->code[sum->in[0]];
+        }
+        for (uint32_t n = 0; n < 2; n++)
+            if (is_each_turn(g, i, sum->in[n], sum->in[1 - n]))
+                return codegen_print(g, "(u64)(%s%s) + %s", codegen_operand(g, sum, 1 - n, 0), more,
+                                     codegen_operand(g, sum, n, 0));
+    }
     if (g->k->code[i->in[operand]].type != IR_U64) return text;
     uint64_t bits;
     if (codegen_constant(g, i->in[operand], &bits) && bits <= UINT32_MAX)

@@ -206,12 +206,15 @@ static beryl_status turned(tree_walk *c, const char *name, beryl_error *error) {
 static void columns(tree_walk *c, const ir_id *begin, ir_id from, ir_id to) {
     ir_builder *b = c->k->b;
     const uint32_t last = c->w.n - 1;
-    const ir_id i = ir_loop(b, from, to, ir_u32(b, 1));
+    ir_id first[LOWER_WALK_TENSORS];
+    for (uint32_t t = 0; t < c->t.n_tensor; t++)
+        first[t] = ir_add(b, begin[t], tile_mul(c->k, from, c->w.stride[t][last]));
+    const ir_id i = ir_loop(b, ir_u32(b, 0), ir_sub(b, to, from), ir_u32(b, 1));
     tree_spot s;
     tree_spot_begin(&s, 1);
     for (uint32_t t = 0; t < c->t.n_tensor; t++)
         s.at[t] = c->w.stride[t][last]
-                      ? ir_add(b, begin[t], tile_mul(c->k, i, c->w.stride[t][last]))
+                      ? ir_add(b, first[t], tile_mul(c->k, i, c->w.stride[t][last]))
                       : begin[t];
     tree_store(c, &s, 0);
     ir_end(b);
