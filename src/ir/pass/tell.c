@@ -6,7 +6,8 @@
  * For devices that load lane by lane, also where all lanes read one address. Owns loads of buffers
  * that the kernel does not write, in straight code that all lanes run, with the same index in all
  * of them: as many at a time as a subgroup has lanes. Refuses workgroups that are not whole
- * subgroups, elements of other than 32 bits, and indices that cannot be computed before the first of the loads. */
+ * subgroups, elements of other than 32 bits, and indices that cannot be computed before the first
+ * of the loads. */
 #include "ir/pass/edit.h"
 
 #include "base/build.h"
