@@ -58,8 +58,9 @@ static void run_tasks(const host_list *list, host_command *c, uint32_t at, uint3
     case HOST_RUN: {
         host_bounds_set(list, c, scratch, true);
         const uint64_t began = clock_ns();
-        c->run.fn(list->pointers.data + c->run.pointer, list->params.data + c->run.param,
-                  c->run.groups, at, n, scratch);
+        c->run.fn(list->pointers.data + c->run.pointer,
+                  list->params.count ? list->params.data + c->run.param : NULL, c->run.groups, at,
+                  n, scratch);
         atomic_fetch_add_explicit(&c->spent, clock_ns() - began, memory_order_relaxed);
         host_bounds_set(list, c, scratch, false);
         break;
