@@ -6,7 +6,7 @@ import { readdirSync, readFileSync } from "node:fs";
 import { createRequire } from "node:module";
 import { after, before, describe, test, type TestContext } from "node:test";
 import { gzipSync } from "node:zlib";
-import type { BrowserContext, Page } from "playwright-core";
+import type { Page } from "playwright-core";
 import { serveFile } from "../server.js";
 import { BUILTIN, executable, FIXTURES, freshPage, openSite, ROOT, SCREENS, type Site } from "./chromium.js";
 
@@ -61,189 +61,72 @@ describe("page", { skip: executable ? false : "no Chromium is installed", timeou
     before(async () => { site = await openSite(); });
     after(async () => { await site.close(); });
 
-    /* In turn in one page, whose model is loaded anew only where a test has it. */
-    describe("of one visitor", () => {
-        const WORKER = /worker-[^/]*\.js$/;
-        let visit: Awaited<ReturnType<typeof freshPage>>, context: BrowserContext, page: Page;
-        before(async () => {
-            visit = await freshPage(site);
-            ({ context, page } = visit);
+    test("page/first-visit-answers-with-the-built-in-model", async (t) => {
+        const { context, page, problems } = await freshPage(site), told: string[] = [];
+        await context.route(/worker-[^/]*\.js$/, async (route) => {
+            const response = await route.fetch();
+            await route.fulfill({ response, body: `(${watchCompiles.toString()})();\n${await response.text()}` });
         });
-        after(async () => { await context.close(); });
+        page.on("console", (message) => { if (/compile/.test(message.text())) told.push(message.text()); });
+        await short(page);
+        const began = Date.now();
+        await page.goto(site.url);
+        await ask(page, "Tell me a very short story.");
+        await page.waitForFunction(() => (document.querySelector(".message.model .text")?.textContent ?? "") !== "", undefined, { timeout: LONG });
+        t.diagnostic(`first visit to first word: ${((Date.now() - began) / 1000).toFixed(1)} s`);
+        assert.match(await answered(page, 0), /^Once upon a time/);
+        assert.match((await page.locator("#adapter").textContent()) ?? "", /swiftshader|software/i);
+        assert.match((await page.locator("#speed").textContent()) ?? "", /tokens\/s/);
+        assert.deepEqual(problems, []);
+        assert.deepEqual(told, ["compiles are watched"]); // in software the first word waits for no decode step's compile
+        await page.screenshot({ path: `${SCREENS}/first-visit.png` });
+        await context.close();
+    });
 
-        /* A new conversation, with answers of so many tokens. */
-        async function begin(maxTokens: number): Promise<void> {
-            await page.locator("#settings-open").click();
-            await page.getByLabel("Longest answer, tokens").fill(String(maxTokens));
-            await page.getByRole("button", { name: "Close the settings" }).click();
-            await page.locator("#new").click();
-        }
+    test("page/stop-retry-and-edit", async () => {
+        const { context, page } = await freshPage(site);
+        await short(page, { maxTokens: 400 });
+        await page.goto(site.url);
+        await ask(page, "Tell me a very long story.");
+        await page.waitForFunction(() => (document.querySelector(".message.model .text")?.textContent ?? "").length > 10, undefined, { timeout: LONG });
+        await page.getByRole("button", { name: "Stop" }).click();
+        const stopped = await answered(page, 0);
+        assert.ok(stopped.length > 10);
+        await page.getByText("Stopped.").waitFor();
+        await page.locator(".message.model").getByRole("button", { name: "Retry" }).click();
+        await page.getByRole("button", { name: "Stop" }).waitFor();
+        await page.keyboard.press("Escape");
+        await page.locator("#send").waitFor();
+        await page.getByRole("button", { name: "Edit" }).click();
+        const area = page.getByRole("textbox", { name: "Your message" });
+        await area.fill("Who lives in the village?");
+        await area.press("Enter");
+        await page.getByRole("button", { name: "Stop" }).click({ timeout: LONG });
+        await page.locator("#send").waitFor();
+        assert.equal(await page.locator(".message.user").count(), 1);
+        assert.equal(await page.locator(".bubble").textContent(), "Who lives in the village?");
+        await context.close();
+    });
 
-        test("page/first-visit-answers-with-the-built-in-model", async (t) => {
-            const { problems } = visit, told: string[] = [];
-            await context.route(WORKER, async (route) => {
-                const response = await route.fetch();
-                await route.fulfill({ response, body: `(${watchCompiles.toString()})();\n${await response.text()}` });
-            });
-            page.on("console", (message) => { if (/compile/.test(message.text())) told.push(message.text()); });
-            await short(page);
-            const began = Date.now();
-            await page.goto(site.url);
-            await ask(page, "Tell me a very short story.");
-            await page.waitForFunction(() => (document.querySelector(".message.model .text")?.textContent ?? "") !== "", undefined, { timeout: LONG });
-            t.diagnostic(`first visit to first word: ${((Date.now() - began) / 1000).toFixed(1)} s`);
-            assert.match(await answered(page, 0), /^Once upon a time/);
-            assert.match((await page.locator("#adapter").textContent()) ?? "", /swiftshader|software/i);
-            assert.match((await page.locator("#speed").textContent()) ?? "", /tokens\/s/);
-            assert.deepEqual(problems, []);
-            assert.deepEqual(told, ["compiles are watched"]); // in software the first word waits for no decode step's compile
-            await context.unroute(WORKER);
-            await page.screenshot({ path: `${SCREENS}/first-visit.png` });
-        });
-
-        describe("to everybody", () => {
-            const axe = readFileSync(createRequire(import.meta.url).resolve("axe-core/axe.min.js"), "utf8");
-            before(async () => { await page.evaluate(axe); });
-            after(async () => { await page.setViewportSize({ width: 1280, height: 720 }); });
-
-            for (const colorScheme of ["light", "dark"] as const)
-                for (const [size, viewport] of [["wide", { width: 1280, height: 800 }], ["narrow", { width: 390, height: 780 }]] as const)
-                    test(`page/accessible-${colorScheme}-${size}`, async () => {
-                        await page.emulateMedia({ colorScheme });
-                        await page.setViewportSize(viewport);
-                        const check = async (where: string): Promise<void> => {
-                            const { violations } = await page.evaluate(() => (globalThis as unknown as { axe: { run(): Promise<{ violations: { id: string; nodes: { html: string }[] }[] }> } }).axe.run());
-                            assert.deepEqual(violations.map((v) => `${where}: ${v.id}: ${v.nodes.map((n) => n.html).join(" ")}`), []);
-                            await page.screenshot({ path: `${SCREENS}/${where}-${colorScheme}-${size}.png` });
-                        };
-                        await check("chat");
-                        for (const [id, dialog] of [["model", "models"], ["settings-open", "settings"], ["tune-open", "tune"]] as const) {
-                            if (id === "tune-open" && size === "narrow") await page.locator("#side-open").click();
-                            await page.locator(`#${id}`).click();
-                            await page.locator(`#${dialog} h2`).waitFor();
-                            await check(dialog);
-                            await page.keyboard.press("Escape");
-                        }
-                        if (size === "narrow") {
-                            await page.locator("#side-open").click();
-                            await check("drawer");
-                            await page.keyboard.press("Escape");
-                        }
-                        await page.locator("#new").evaluate((button: HTMLElement) => button.click());
-                        await check("empty");
-                        await page.locator("#conversations .title").first().evaluate((button: HTMLElement) => button.click());
-                        assert.equal(await page.evaluate(() => document.documentElement.scrollWidth <= innerWidth), true, "nothing is wider than the screen");
-                    });
-
-            test("page/the-drawer-closes-beside-it-and-keeps-the-focus", async () => {
-                await page.setViewportSize({ width: 390, height: 780 });
-                const open = page.locator("#side-open"), side = page.locator("#side");
-                const focus = (): Promise<string> => page.evaluate(() => document.activeElement?.id ?? "");
-                await open.click();
-                assert.equal(await focus(), "side-close");
-                for (let i = 0; i < 8; i++) {
-                    await page.keyboard.press(i < 4 ? "Tab" : "Shift+Tab");
-                    assert.ok(await page.evaluate(() => document.activeElement === document.body || document.getElementById("side")?.contains(document.activeElement)));
-                }
-                await page.keyboard.press("Escape");
-                await side.waitFor({ state: "hidden" });
-                assert.equal(await focus(), "side-open");
-                await open.click();
-                await page.mouse.click(380, 400);
-                await side.waitFor({ state: "hidden" });
-                assert.equal(await focus(), "side-open");
-            });
-        });
-
-        test("page/stop-retry-and-edit", async () => {
-            await begin(400);
-            await ask(page, "Tell me a very long story.");
-            await page.waitForFunction(() => (document.querySelector(".message.model .text")?.textContent ?? "").length > 10, undefined, { timeout: LONG });
-            await page.getByRole("button", { name: "Stop" }).click();
-            const stopped = await answered(page, 0);
-            assert.ok(stopped.length > 10);
-            await page.getByText("Stopped.").waitFor();
-            await page.locator(".message.model").getByRole("button", { name: "Retry" }).click();
-            await page.getByRole("button", { name: "Stop" }).waitFor();
-            await page.keyboard.press("Escape");
-            await page.locator("#send").waitFor();
-            await page.getByRole("button", { name: "Edit" }).click();
-            const area = page.getByRole("textbox", { name: "Your message" });
-            await area.fill("Who lives in the village?");
-            await area.press("Enter");
-            await page.getByRole("button", { name: "Stop" }).click({ timeout: LONG });
-            await page.locator("#send").waitFor();
-            assert.equal(await page.locator(".message.user").count(), 1);
-            assert.equal(await page.locator(".bubble").textContent(), "Who lives in the village?");
-        });
-
-        test("page/keyboard-alone", async () => {
-            await begin(400);
-            for (let i = 0; i < 99 && await page.evaluate(() => document.activeElement?.className) !== "skip"; i++) await page.keyboard.press("Shift+Tab");
-            assert.equal(await page.evaluate(() => document.activeElement?.className), "skip");
-            await page.keyboard.press("Enter");
-            await page.keyboard.type("Tell me a story.");
-            await page.keyboard.press("Enter");
-            await page.getByRole("button", { name: "Stop" }).waitFor();
-            await page.keyboard.press("Escape");
-            await page.locator("#send").waitFor({ timeout: LONG });
-            for (const [id, dialog] of [["model", "models"], ["settings-open", "settings"]] as const) {
-                await page.locator(`#${id}`).focus();
-                await page.keyboard.press("Enter");
-                assert.equal(await page.evaluate((name) => (document.getElementById(name) as HTMLDialogElement).open, dialog), true);
-                await page.keyboard.press("Escape");
-                assert.equal(await page.evaluate(() => document.activeElement?.id), id);
-            }
-        });
-
-        test("page/two-conversations-are-kept", async () => {
-            await begin(6);
-            const kept = await page.locator("#conversations li").count();
-            await ask(page, "A story about a badger.");
-            const first = await answered(page, 0);
-            await page.getByRole("button", { name: "New conversation" }).click();
-            await ask(page, "A story about a fox.");
-            await answered(page, 0);
-            await page.reload();
-            const list = page.locator("#conversations");
-            const listed = (n: number): Promise<unknown> => page.waitForFunction((wanted) => document.querySelectorAll("#conversations li").length === wanted, n, { timeout: LONG });
-            await listed(kept + 2);
-            assert.deepEqual((await list.locator(".title").allTextContents()).slice(0, 2), ["A story about a fox.", "A story about a badger."]);
-            await list.getByRole("button", { name: "A story about a badger.", exact: true }).click();
-            assert.equal((await page.locator(".message.model .text").textContent()) ?? "", first);
-            await page.getByRole("button", { name: "Delete “A story about a fox.”" }).click();
-            await listed(kept + 1);
-        });
-
-        test("page/a-reload-in-the-middle-keeps-question-and-answer", async () => {
-            await begin(400);
-            await ask(page, "Tell me a very long story.");
-            const text = page.locator(".message.model .text"), long = (n: number): Promise<unknown> => page.waitForFunction((wanted) => (document.querySelector(".message.model .text")?.textContent ?? "").length > wanted, n, { timeout: LONG });
-            await long(60);
-            await page.reload();
-            await page.getByText("The page was closed before the answer ended.").waitFor();
-            assert.equal(await page.locator(".bubble").textContent(), "Tell me a very long story.");
-            const kept = ((await text.textContent()) ?? "").trimEnd();
-            assert.match(kept, /^Once upon a time/);
-            await page.locator(".message.model").getByRole("button", { name: "Go on" }).click();
-            await long(kept.length + 20);
-            assert.ok((await text.textContent())?.startsWith(kept));
-            await page.getByRole("button", { name: "Stop" }).click();
-            await page.getByText("Stopped.").waitFor();
-        });
-
-        test("page/a-lost-device-comes-back", async () => {
-            await begin(6);
-            await ask(page, "Hello");
-            await answered(page, 0);
-            const session = await site.browser.newBrowserCDPSession();
-            await session.send("Browser.crashGpuProcess").catch(() => undefined);
-            await page.waitForFunction(() => !(document.getElementById("loading") as HTMLElement).hidden, undefined, { timeout: 60_000 }).catch(() => undefined); // it may be over between two looks
-            await ready(page);
-            await ask(page, "Tell me a very short story.");
-            await page.waitForFunction(() => document.querySelectorAll(".message.model").length === 2, undefined, { timeout: LONG });
-            assert.ok((await answered(page, 1)).length > 0);
-        });
+    test("page/two-conversations-are-kept", async () => {
+        const { context, page } = await freshPage(site);
+        await short(page, { maxTokens: 6 });
+        await page.goto(site.url);
+        await ask(page, "A story about a badger.");
+        const first = await answered(page, 0);
+        await page.getByRole("button", { name: "New conversation" }).click();
+        await ask(page, "A story about a fox.");
+        await answered(page, 0);
+        await page.reload();
+        const list = page.locator("#conversations");
+        const listed = (n: number): Promise<unknown> => page.waitForFunction((wanted) => document.querySelectorAll("#conversations li").length === wanted, n, { timeout: LONG });
+        await listed(2);
+        assert.deepEqual(await list.locator(".title").allTextContents(), ["A story about a fox.", "A story about a badger."]);
+        await list.getByRole("button", { name: "A story about a badger.", exact: true }).click();
+        assert.equal((await page.locator(".message.model .text").textContent()) ?? "", first);
+        await page.getByRole("button", { name: "Delete “A story about a fox.”" }).click();
+        await listed(1);
+        await context.close();
     });
 
     test("page/a-dropped-file-answers-and-a-hostile-one-is-refused", async () => {
@@ -276,6 +159,26 @@ describe("page", { skip: executable ? false : "no Chromium is installed", timeou
         await drop(whole, "small.gguf");
         await page.waitForFunction(() => document.getElementById("model-name")?.textContent === "small.gguf", undefined, { timeout: LONG });
         await ready(page);
+        await context.close();
+    });
+
+    test("page/a-reload-in-the-middle-keeps-question-and-answer", async () => {
+        const { context, page } = await freshPage(site);
+        await short(page, { maxTokens: 400 });
+        await page.goto(site.url);
+        await ask(page, "Tell me a very long story.");
+        const text = page.locator(".message.model .text"), long = (n: number): Promise<unknown> => page.waitForFunction((wanted) => (document.querySelector(".message.model .text")?.textContent ?? "").length > wanted, n, { timeout: LONG });
+        await long(60);
+        await page.reload();
+        await page.getByText("The page was closed before the answer ended.").waitFor();
+        assert.equal(await page.locator(".bubble").textContent(), "Tell me a very long story.");
+        const kept = ((await text.textContent()) ?? "").trimEnd();
+        assert.match(kept, /^Once upon a time/);
+        await page.locator(".message.model").getByRole("button", { name: "Go on" }).click();
+        await long(kept.length + 20);
+        assert.ok((await text.textContent())?.startsWith(kept));
+        await page.getByRole("button", { name: "Stop" }).click();
+        await page.getByText("Stopped.").waitFor();
         await context.close();
     });
 
@@ -389,5 +292,106 @@ describe("page", { skip: executable ? false : "no Chromium is installed", timeou
     test("page/the-full-module-and-its-scripts-stay-in-budget", (t) => {
         const { raw, packed } = sizes(t, "the full module and its JavaScript", (name) => EXTRAS.includes(name));
         assert.ok(raw > 0 && packed <= 500_000);
+    });
+
+    test("page/a-lost-device-comes-back", async () => {
+        const { context, page } = await freshPage(site);
+        await short(page, { maxTokens: 6 });
+        await page.goto(site.url);
+        await ask(page, "Hello");
+        await answered(page, 0);
+        const session = await site.browser.newBrowserCDPSession();
+        await session.send("Browser.crashGpuProcess").catch(() => undefined);
+        await page.waitForFunction(() => !(document.getElementById("loading") as HTMLElement).hidden, undefined, { timeout: 60_000 }).catch(() => undefined); // it may be over between two looks
+        await ready(page);
+        await ask(page, "Tell me a very short story.");
+        await page.waitForFunction(() => document.querySelectorAll(".message.model").length === 2, undefined, { timeout: LONG });
+        assert.ok((await answered(page, 1)).length > 0);
+        await context.close();
+    });
+
+    test("page/keyboard-alone", async () => {
+        const { context, page } = await freshPage(site);
+        await short(page, { maxTokens: 400 });
+        await page.goto(site.url);
+        await ready(page);
+        await page.keyboard.press("Tab");
+        assert.equal(await page.evaluate(() => document.activeElement?.className), "skip");
+        await page.keyboard.press("Enter");
+        await page.keyboard.type("Tell me a story.");
+        await page.keyboard.press("Enter");
+        await page.getByRole("button", { name: "Stop" }).waitFor();
+        await page.keyboard.press("Escape");
+        await page.locator("#send").waitFor({ timeout: LONG });
+        for (const [id, dialog] of [["model", "models"], ["settings-open", "settings"]] as const) {
+            await page.locator(`#${id}`).focus();
+            await page.keyboard.press("Enter");
+            assert.equal(await page.evaluate((name) => (document.getElementById(name) as HTMLDialogElement).open, dialog), true);
+            await page.keyboard.press("Escape");
+            assert.equal(await page.evaluate(() => document.activeElement?.id), id);
+        }
+        await context.close();
+    });
+
+    describe("to everybody", () => {
+        const axe = readFileSync(createRequire(import.meta.url).resolve("axe-core/axe.min.js"), "utf8");
+        let page: Page;
+        before(async () => {
+            page = (await freshPage(site)).page;
+            await short(page);
+            await page.goto(site.url);
+            await ask(page, "Tell me a very short story.");
+            await answered(page, 0);
+            await page.evaluate(axe);
+        });
+        after(async () => { await page.context().close(); });
+
+        for (const colorScheme of ["light", "dark"] as const)
+            for (const [size, viewport] of [["wide", { width: 1280, height: 800 }], ["narrow", { width: 390, height: 780 }]] as const)
+                test(`page/accessible-${colorScheme}-${size}`, async () => {
+                    await page.emulateMedia({ colorScheme });
+                    await page.setViewportSize(viewport);
+                    const check = async (where: string): Promise<void> => {
+                        const { violations } = await page.evaluate(() => (globalThis as unknown as { axe: { run(): Promise<{ violations: { id: string; nodes: { html: string }[] }[] }> } }).axe.run());
+                        assert.deepEqual(violations.map((v) => `${where}: ${v.id}: ${v.nodes.map((n) => n.html).join(" ")}`), []);
+                        await page.screenshot({ path: `${SCREENS}/${where}-${colorScheme}-${size}.png` });
+                    };
+                    await check("chat");
+                    for (const [id, dialog] of [["model", "models"], ["settings-open", "settings"], ["tune-open", "tune"]] as const) {
+                        if (id === "tune-open" && size === "narrow") await page.locator("#side-open").click();
+                        await page.locator(`#${id}`).click();
+                        await page.locator(`#${dialog} h2`).waitFor();
+                        await check(dialog);
+                        await page.keyboard.press("Escape");
+                    }
+                    if (size === "narrow") {
+                        await page.locator("#side-open").click();
+                        await check("drawer");
+                        await page.keyboard.press("Escape");
+                    }
+                    await page.locator("#new").evaluate((button: HTMLElement) => button.click());
+                    await check("empty");
+                    await page.locator("#conversations .title").evaluate((button: HTMLElement) => button.click());
+                    assert.equal(await page.evaluate(() => document.documentElement.scrollWidth <= innerWidth), true, "nothing is wider than the screen");
+                });
+
+        test("page/the-drawer-closes-beside-it-and-keeps-the-focus", async () => {
+            await page.setViewportSize({ width: 390, height: 780 });
+            const open = page.locator("#side-open"), side = page.locator("#side");
+            const focus = (): Promise<string> => page.evaluate(() => document.activeElement?.id ?? "");
+            await open.click();
+            assert.equal(await focus(), "side-close");
+            for (let i = 0; i < 8; i++) {
+                await page.keyboard.press(i < 4 ? "Tab" : "Shift+Tab");
+                assert.ok(await page.evaluate(() => document.activeElement === document.body || document.getElementById("side")?.contains(document.activeElement)));
+            }
+            await page.keyboard.press("Escape");
+            await side.waitFor({ state: "hidden" });
+            assert.equal(await focus(), "side-open");
+            await open.click();
+            await page.mouse.click(380, 400);
+            await side.waitFor({ state: "hidden" });
+            assert.equal(await focus(), "side-open");
+        });
     });
 });
