@@ -50,8 +50,7 @@ static bool form_of(const lowering *l, const back_task *t, form *f) {
     for (;; f->vectors--) {
         f->own = f->wide * f->vectors;
         const uint32_t lines = rows ? f->own : f->other;
-        f->group = heads < lines ? heads : lines;
-        while (heads % f->group) f->group--;
+        f->group = back_heads_of(heads, lines);
         f->queries = lines / f->group;
         const uint64_t groups =
             rows ? (uint64_t)((a->n + f->queries - 1) / f->queries) * (a->n_head / f->group)

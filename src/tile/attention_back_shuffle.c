@@ -19,13 +19,6 @@ typedef struct shuffle {
     ir_id zero, lane, own_stats; /* own_stats: of a row that the lane owns */
 } shuffle;
 
-static void rows_of(const back_task *t, uint32_t lines, back_walk *w) {
-    const uint32_t heads = t->a.n_head / t->a.n_kv;
-    w->group = heads < lines ? heads : lines;
-    while (heads % w->group) w->group--;
-    w->queries = lines / w->group;
-}
-
 bool back_shuffle_fits(const lowering *l, const back_task *t) {
     const device_caps *caps = l->caps;
     const uint64_t lines = back_owns_rows(t) ? t->a.n_row : t->a.n,
@@ -202,7 +195,9 @@ beryl_status back_shuffle(lowering *l, const graph_node *node, const back_task *
     shuffle x = {.w = {.own = LANES, .other = OTHERS}};
     tile_kernel *k = &x.k;
     const bool sums = t->kind == BACK_SUMS;
-    rows_of(t, back_owns_rows(t) ? LANES : OTHERS, &x.w);
+    const uint32_t lines = back_owns_rows(t) ? LANES : OTHERS;
+    x.w.group = back_heads_of(t->a.n_head / t->a.n_kv, lines);
+    x.w.queries = lines / x.w.group;
     tile_begin(k, l, node, sums ? "attention_sums_shuffle" : "attention_back_shuffle", LANES);
     ir_builder *b = k->b;
     ir_subgroup(b, LANES);

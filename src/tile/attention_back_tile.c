@@ -68,8 +68,7 @@ static bool form_at(const lowering *l, const back_task *t, uint32_t i, form *f) 
     while (!back_owns_rows(t) && !device_is_processor(caps) && heads % 2 == 0 &&
            (uint64_t)((a->n_row + f->own - 1) / f->own) * a->n_kv * f->split < units)
         f->split *= 2, heads /= 2;
-    f->group = heads < rows ? heads : rows;
-    while (heads % f->group) f->group--;
+    f->group = back_heads_of(heads, rows);
     f->queries = rows / f->group;
     f->columns = whole_of(f, a->d) / f->across;
     f->wide = f->columns % 4 == 0 ? 4 : f->columns % 2 == 0 ? 2 : 1;

@@ -241,9 +241,8 @@ static form form_of(const lowering *l, tree_walk *c, ir_type type) {
                host = device_is_compiled(caps), is_short = many && !serial;
     const uint32_t last = c->w.n - 1, most = host ? TILE_RUN : 4,
                    invocations = caps->workgroup_invocations ? caps->workgroup_invocations : LANES,
-                   /* short rows: a lane each, since lanes are vectors */
-        few = device_makes_vectors(caps) && d <= SHORT ? BESIDE : 1,
-                   workgroup = serial ? few : power_to(invocations < LANES ? invocations : LANES);
+                   few = device_makes_vectors(caps) && d <= SHORT ? BESIDE : 1, /* a row each */
+        workgroup = serial ? few : power_to(invocations < LANES ? invocations : LANES);
     form f = {.rows = 1, .high = 1, .across = is_across(c, is_short), .n_part = 1, .part = d};
     if (f.across) {
         for (uint32_t i = 0; i < c->t.n_tensor; i++) c->step[i] = c->w.stride[i][last];
