@@ -101,6 +101,35 @@ for pair in 'INT 0 1 130' 'TERM 0 143' 'KILL 0 137'; do
     ended "$signal" "${pair#* }" tune "$model" --device host --tries 1 && ok
 done
 
+# Between two tasks: a video's decoder runs, which never ends, and kernels were compiled before.
+printf '#!/bin/sh\necho $$ >%s\nexec sleep 600\n' "$scratch/decodes" >"$scratch/bin/ffprobe"
+cp "$scratch/bin/ffprobe" "$scratch/bin/ffmpeg"
+chmod 700 "$scratch/bin/ffprobe" "$scratch/bin/ffmpeg"
+for pair in INT:130 TERM:143; do
+    name=signals/${pair%:*}-between-two-tasks
+    cold
+    rm -f "$scratch/decodes"
+    # asked by another process: a shell has what it starts in the background ignore SIGINT
+    python3 - "${pair%:*}" "$program" run "$data/../../models/default.gguf" --device host --video "$model" hello >"$scratch/out" 2>"$scratch/err" <<END
+import os, signal, subprocess, sys, time
+program = subprocess.Popen(sys.argv[2:], stdin=subprocess.DEVNULL)
+while not os.path.exists('$scratch/decodes') and program.poll() is None: time.sleep(0.02)
+program.send_signal(getattr(signal, 'SIG' + sys.argv[1]))
+try:
+    code = program.wait(60)
+except subprocess.TimeoutExpired:
+    program.kill()
+    code = -signal.SIGKILL
+sys.exit(code if code >= 0 else 128 - code)
+END
+    rc=$?
+    left=$(leftovers)
+    if [ $rc != "${pair#*:}" ]; then fail "exit code $rc: $(cat "$scratch/err")"
+    elif [ -n "$left" ]; then fail "it leaves $left"
+    elif kill -0 "$(cat "$scratch/decodes")" 2>/dev/null; then fail 'its decoder goes on'
+    else ok; fi
+done
+
 # ---- the terminal afterwards --------------------------------------------------------------------------------
 # In a chat, at its prompt and in the middle of an answer.
 for signal in TERM HUP; do

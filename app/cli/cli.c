@@ -134,7 +134,7 @@ beryl_engine *cli_engine_open(cli *c, const cli_open *open) {
         .mmproj = args_text(a, FLAG_MMPROJ),
         .log = cli_log(c),
     };
-    cli_end_late();
+    if (!open->vocabulary_only && !open->header_only) cli_end_late();
     if (args_has(a, FLAG_KV)) options.kv = kvs[a->values[FLAG_KV].integer];
     beryl_error error = {0};
     beryl_engine *engine = NULL;

@@ -70,14 +70,15 @@ void cli_chat_begin(void);
 /* The same for work of many tasks: one that came between two cancels the next. SIGTERM and SIGHUP
  * still do what cli_end_late says. */
 void cli_keep_interrupts(void);
-/* Was there one that stopped nothing? Clears it. */
+/* Was there one that stopped nothing? Clears it. Is the program to end? */
 bool cli_interrupted(void);
 /* A byte of standard input: 1, 0 at its end, -1 with errno EINTR where Ctrl-C or another signal
  * interrupted it, or had come before. */
 int cli_key_read(char *byte);
-/* SIGTERM, SIGHUP and SIGQUIT end the program by that signal, with the terminal as it was found:
- * at once, but from cli_end_late on, outside a chat, the first SIGTERM or SIGHUP cancels the
- * task, so that what was begun (compilers, files) is put away before cli_end_check. */
+/* SIGTERM, SIGHUP and SIGQUIT, and SIGINT where no task runs, end the program by that signal, with
+ * the terminal as it was found: at once, but from cli_end_late on, outside a chat, the first of
+ * them other than SIGQUIT cancels the task, so that what was begun (compilers, files) is put away
+ * before cli_end_check. */
 void cli_end_late(void);
 void cli_end_check(void);
 

@@ -4,7 +4,8 @@
  * No press is lost: each is given to the task that runs (beryl_cancel may be called from a
  * handler), or is kept for what comes next: the next task, which then ends at once, or the
  * prompt, which is cleared. Outside a chat, where nothing comes next or nothing runs, it ends
- * the program as if there were no handler; so does pressing it three times over one task. */
+ * the program by the signal, once what was begun is put away (see cli_end_late); pressed a second
+ * time there, or three times over one task, it ends the program at once. */
 #define _XOPEN_SOURCE 700
 #include "cli.h"
 
@@ -58,6 +59,12 @@ static void end_now(int number) {
     raise(number); /* in the handler: delivered when that returns */
 }
 
+/* The same, after what was begun is put away; asked for a second time, at once. */
+static void end_soon(int number) {
+    if (ending || in_chat || !puts_away) end_now(number);
+    else ending = number;
+}
+
 /* ---- SIGINT ---------------------------------------------------------------------------------- */
 
 static void interrupt_handle(int number) {
@@ -74,7 +81,7 @@ static void interrupt_handle(int number) {
         _exit(CLI_FAILED);
     }
     if (!task && !keeps) {
-        end_now(SIGINT);
+        end_soon(SIGINT);
     } else if (!task || !beryl_cancel(task)) {
         atomic_store(&unheard, true);
     }
@@ -93,18 +100,18 @@ void cli_task_begin(beryl_task *task) {
     task_interrupts = 0;
     echo_set(false);
     atomic_store(&task_running, task); /* before the look: what comes after it finds the task */
-    if (cli_interrupted() && !beryl_cancel(task)) atomic_store(&unheard, true);
-    if (ending) beryl_cancel(task);
+    const bool late = atomic_exchange(&unheard, false);
+    if ((late || ending) && !beryl_cancel(task) && late) atomic_store(&unheard, true);
 }
 
 void cli_task_end(void) {
     atomic_store(&task_running, NULL);
     echo_set(true);
-    if (!keeps && cli_interrupted()) end_now(SIGINT);
+    if (!keeps && atomic_exchange(&unheard, false)) end_soon(SIGINT);
 }
 
 bool cli_interrupted(void) {
-    return atomic_exchange(&unheard, false);
+    return atomic_exchange(&unheard, false) || ending;
 }
 
 /* Blocked from the look at what came to the wait for more, SIGINT cannot come between the two. */
@@ -133,11 +140,11 @@ static void end_handle(int number) {
     beryl_task *task = atomic_load(&task_running);
     if (!pthread_equal(pthread_self(), main_thread)) {
         pthread_kill(main_thread, number);
-    } else if (ending || in_chat || !puts_away || number == SIGQUIT) {
+    } else if (number == SIGQUIT) {
         end_now(number);
     } else {
-        ending = number;
-        if (task) beryl_cancel(task);
+        end_soon(number);
+        if (task && ending) beryl_cancel(task);
     }
     errno = saved;
 }
