@@ -5,6 +5,7 @@
 
 #include "base/file.h"
 #include "base/thread.h"
+#include "codegen/codegen.h"
 
 #include <fcntl.h>
 #include <stdio.h>
@@ -456,6 +457,98 @@ static void test_transfers(test *t) {
     }
 }
 
+/* ---- places ------------------------------------------------------------------------------------
+ */
+
+/* y[k] = x[k + n], whose sum wraps in some: the text may count in 64 bits only where the first
+ * turn's access says that no later one wraps. x[i] = 3 * i + 1; y is 100 at the beginning. */
+static const struct place {
+    const char *name, *text;
+    uint32_t n;
+    bool wide; /* the text counts in 64 bits */
+    uint32_t want[8];
+} places[] = {
+    {"each-turn",
+     "%5 = loop u32 %0 %4 %1\n%6 = add u32 %5 %3\n%7 = load u32 buffer 0 %6\n"
+     "store buffer 1 %5 %7\nend\n",
+     5,
+     true,
+     {16, 19, 22, 25, 28, 31, 34, 37}},
+    {"each-turn-with-a-constant-behind",
+     "%5 = loop u32 %0 %4 %1\n%6 = add u32 %5 %3\n%7 = add u32 %6 %2\n"
+     "%8 = load u32 buffer 0 %7\nstore buffer 1 %5 %8\nend\n",
+     UINT32_MAX - 2,
+     true,
+     {1, 4, 7, 10, 13, 16, 19, 22}},
+    {"under-a-condition",
+     "%5 = loop u32 %0 %4 %1\n%6 = le bool %2 %5\nif %6\n%8 = add u32 %5 %3\n"
+     "%9 = load u32 buffer 0 %8\nstore buffer 1 %5 %9\nend\nend\n",
+     UINT32_MAX - 2,
+     false,
+     {100, 100, 100, 1, 4, 7, 10, 13}},
+    {"a-loop-that-begins-later",
+     "%5 = loop u32 %2 %4 %1\n%6 = add u32 %5 %3\n%7 = load u32 buffer 0 %6\n"
+     "store buffer 1 %5 %7\nend\n",
+     UINT32_MAX - 2,
+     false,
+     {100, 100, 100, 1, 4, 7, 10, 13}},
+    {"a-loop-inside-that-has-no-turn-at-first",
+     "%5 = loop u32 %0 %4 %1\n%6 = loop u32 %2 %5 %1\n%7 = add u32 %5 %3\n"
+     "%8 = load u32 buffer 0 %7\nstore buffer 1 %5 %8\nend\nend\n",
+     UINT32_MAX - 3,
+     false,
+     {100, 100, 100, 100, 1, 4, 7, 10}},
+};
+
+static void check_place(test *t, rig *r, const struct place *p) {
+    static const char head[] =
+        "kernel \"k\" workgroup 1 1 1\nbuffer 0 read u32 \"x\"\nbuffer 1 read_write u32 \"y\"\n"
+        "param 0 u32 \"n\"\n%0 = const u32 0\n%1 = const u32 1\n%2 = const u32 3\n"
+        "%3 = param u32 0\n%4 = const u32 8\n";
+    char text[1024];
+    uint32_t x[64], y[64];
+    for (uint32_t i = 0; i < 64; i++) x[i] = 3 * i + 1, y[i] = 100;
+    const int n = snprintf(text, sizeof text, "%s%s", head, p->text);
+    base_arena arena;
+    base_arena_init(&arena, &r->heap);
+    const ir_kernel *k;
+    device_program_desc desc;
+    device_program program;
+    device_bindings bindings;
+    device_ticket ticket = 0;
+    if (ir_parse(&arena, text, (size_t)n, &k, &r->error) ||
+        codegen_make(&arena, k, DEVICE_C, device_caps_of(r->d), &desc, &r->error) ||
+        device_program_make(r->d, &desc, &program, &r->error) || rig_compiled(r, program)) {
+        test_fail(t, __FILE__, __LINE__, "%s", r->error.message);
+        base_arena_fini(&arena);
+        return;
+    }
+    CHECK_INT(t, strstr(desc.source, "b0[(u64)(p0") != NULL, p->wide);
+    device_buffer in = rig_buffer(t, r, sizeof x, x), out = rig_buffer(t, r, sizeof y, y);
+    const device_binding bound[] = {{.buffer = in}, {.buffer = out}};
+    CHECK_INT(t, device_bindings_make(r->d, program, bound, 2, &bindings, &r->error), BERYL_OK);
+    const device_command list[] = {rig_dispatch(program, bindings, 1, 0),
+                                   rig_range(DEVICE_FETCH, out, 0, sizeof y)};
+    CHECK_INT(t, rig_submit(r, list, 2, &p->n, 4, &ticket), BERYL_OK);
+    CHECK_INT(t, rig_take(r, ticket, 0, y, sizeof y), BERYL_OK);
+    for (int i = 0; i < 8; i++) CHECK_INT(t, y[i], p->want[i]);
+    CHECK_INT(t, y[8], 100);
+    device_bindings_drop(r->d, bindings);
+    device_program_drop(r->d, program);
+    device_buffer_drop(r->d, in);
+    device_buffer_drop(r->d, out);
+    base_arena_fini(&arena);
+}
+
+static void test_places(test *t) {
+    rig r;
+    for (size_t i = 0; i < sizeof places / sizeof *places; i++)
+        if (test_case(t, "host/places-in-loops/%s", places[i].name) && rig_open(t, &r, "host")) {
+            check_place(t, &r, &places[i]);
+            rig_close(t, &r);
+        }
+}
+
 void test_host(test *t);
 void test_host(test *t) {
     test_compiler(t);
@@ -463,4 +556,5 @@ void test_host(test *t) {
     test_wrong_threads(t);
     test_disk(t);
     test_transfers(t);
+    test_places(t);
 }
