@@ -96,9 +96,14 @@ static void run(test *t, base_heap *heap, device *d, const problem *p, bool exac
     sides_weights w = {0};
     weights_make(&w, p);
     /* f32 sums in another order; int8 activations, twice */
-    sides_run(
-        t, heap, d,
-        &(sides){&w, build, counted ? check_nodes : NULL, p, p->n, exact, exact ? 4e-6 : 2e-2});
+    sides_run(t, heap, d,
+              &(sides){.weights = &w,
+                       .build = build,
+                       .check = counted ? check_nodes : NULL,
+                       .problem = p,
+                       .n = p->n,
+                       .exact = exact,
+                       .within = exact ? 4e-6 : 2e-2});
     free(w.bytes);
 }
 

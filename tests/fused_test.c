@@ -308,12 +308,16 @@ static void run(test *t, base_heap *heap, device *d, const problem *p, bool exac
                         d->caps.subgroups && d->caps.dot_i8 && base_type_is_quantised(p->down_type);
     /* f32 sums in another order; int8 activations, twice */
     sides_run(t, heap, d,
-              &(sides){&w, build,
-                       p->low[0] && (!gpu || (p->side && !d->caps.subgroups)) ? NULL
-                       : apart                                                ? check_apart
-                       : handed                                               ? check_handed
-                                                                              : check_joined,
-                       p, p->n, exact, exact ? 2e-6 : 2e-2});
+              &(sides){.weights = &w,
+                       .build = build,
+                       .check = p->low[0] && (!gpu || (p->side && !d->caps.subgroups)) ? NULL
+                                : apart                                                ? check_apart
+                                : handed ? check_handed
+                                         : check_joined,
+                       .problem = p,
+                       .n = p->n,
+                       .exact = exact,
+                       .within = exact ? 2e-6 : 2e-2});
     free(w.bytes);
 }
 

@@ -91,30 +91,50 @@ static beryl_status side_run(side *s, uint32_t n, const float **data, beryl_erro
     return status;
 }
 
+static void compare(test *t, const side *a, const float *const *want, const float *const *got,
+                    const sides *what) {
+    for (uint32_t o = 0; o < a->n_out; o++) {
+        double difference = 0, size = 1e-30;
+        for (uint32_t i = 0; i < numbers(a, a->out[o], what->n); i++) {
+            difference += ((double)got[o][i] - want[o][i]) * ((double)got[o][i] - want[o][i]);
+            size += (double)want[o][i] * want[o][i];
+        }
+        if (!(difference <= what->within * what->within * size))
+            test_fail(t, __FILE__, __LINE__, "result %u is off by %g of its size", o,
+                      sqrt(difference / size));
+    }
+}
+
+static beryl_status upload_others(side *s, const sides *what, beryl_error *error) {
+    const sides_weights *w = what->weights;
+    for (uint32_t i = 0; i < w->n; i++) {
+        const uint64_t end = i + 1 < w->n ? w->each[i + 1].at : w->size;
+        blocks_fill(w->each[i].type, end - w->each[i].at, w->bytes + w->each[i].at, i + 90);
+    }
+    store_upload_again(&s->store, 0);
+    beryl_status status;
+    while ((status = store_upload_step(&s->store, error)) == BERYL_EVENT || status == BERYL_PENDING)
+        continue;
+    return status;
+}
+
 void sides_run(test *t, base_heap *heap, device *d, const sides *what) {
     const beryl_source source =
         base_source_of_memory(what->weights->bytes, (size_t)what->weights->size);
     side a = {0}, b = {0};
     const float *want[SIDES_VALUES], *got[SIDES_VALUES];
     beryl_error error = {0};
-    if (side_open(&a, heap, NULL, what, &source, true, &error) ||
-        side_run(&a, what->n, want, &error) ||
-        side_open(&b, heap, d, what, &source, what->exact, &error) ||
-        side_run(&b, what->n, got, &error)) {
-        test_fail(t, __FILE__, __LINE__, "%s", error.message);
-    } else {
-        if (what->check) what->check(t, &b, what->problem);
-        for (uint32_t o = 0; o < a.n_out; o++) {
-            double difference = 0, size = 1e-30;
-            for (uint32_t i = 0; i < numbers(&a, a.out[o], what->n); i++) {
-                difference += ((double)got[o][i] - want[o][i]) * ((double)got[o][i] - want[o][i]);
-                size += (double)want[o][i] * want[o][i];
-            }
-            if (!(difference <= what->within * what->within * size))
-                test_fail(t, __FILE__, __LINE__, "result %u is off by %g of its size", o,
-                          sqrt(difference / size));
-        }
+    beryl_status status = side_open(&b, heap, d, what, &source, what->exact, &error);
+    for (int round = 0; status == BERYL_OK && round <= what->again; round++) {
+        if (round) status = upload_others(&b, what, &error);
+        if (status == BERYL_OK) status = side_open(&a, heap, NULL, what, &source, true, &error);
+        if (status == BERYL_OK) status = side_run(&a, what->n, want, &error);
+        if (status == BERYL_OK) status = side_run(&b, what->n, got, &error);
+        if (status == BERYL_OK && what->check && !round) what->check(t, &b, what->problem);
+        if (status == BERYL_OK) compare(t, &a, want, got, what);
+        side_close(&a);
+        a = (side){0};
     }
-    side_close(&a);
+    if (status) test_fail(t, __FILE__, __LINE__, "%s", error.message);
     side_close(&b);
 }

@@ -46,6 +46,7 @@ typedef struct sides {
     uint32_t n; /* of the extent, the graph's first */
     bool exact;
     double within; /* a result's root of summed squares may be off by this part of itself */
+    bool again;    /* and once more, after the weights have become others where they lie */
 } sides;
 
 void sides_run(test *t, base_heap *heap, device *d, const sides *what);
