@@ -12,8 +12,7 @@
  *
  * C of the host: the compiler optimises one text in four, drawn by what it says, which are the
  * options that the library gives; the others take half the time and say the same. `make test-all`
- * has all of them optimised, and so has BERYL_TEST_OPTIMISED: where kernels run for longer than they
- * compile.
+ * has all of them optimised, and BERYL_TEST_OPTIMISED too: where they run longer than they compile.
  *
  * The linker puts __wrap_ in the place of the real function (-Wl,--wrap=device_program_make, on
  * Linux). */

@@ -11,13 +11,13 @@ import { openLab, type Lab } from "./lab.js";
 
 const LONG = 600_000; // software adapters, on machines that do other things too
 
-/* The others have nothing of a browser's own, and run under Deno. */
+/* The others have nothing of a browser's own, and run under Deno. In an order in which each draw has as much to do. */
 const NAMES = [
-    "engine/logits-and-answers-e2b-q4km", "engine/logits-and-answers-dense-31b", "engine/logits-and-answers-moe-26b",
-    "engine/default-model", "engine/two-sessions-saved-and-restored",
-    "graph/rows-of-a-run-vary", "graph/every-kind-of-argument", "graph/gradients-and-steps", "graph/an-onnx-file-runs", "graph/buffers-of-the-gpu-stay-there",
-    // the last one answers with e2b-f32; Deno has the logits of e2b-q4_0
-    "full/adapters-as-peft", "full/training-with-pictures", "full/training-as-peft-first-steps",
+    // the first one answers with e2b-f32; Deno has the logits of e2b-q4_0
+    "full/training-as-peft-first-steps", "engine/default-model", "engine/logits-and-answers-e2b-q4km",
+    "engine/logits-and-answers-dense-31b", "engine/logits-and-answers-moe-26b", "full/adapters-as-peft",
+    "graph/rows-of-a-run-vary", "graph/every-kind-of-argument", "engine/two-sessions-saved-and-restored",
+    "graph/gradients-and-steps", "graph/an-onnx-file-runs", "full/training-with-pictures", "graph/buffers-of-the-gpu-stay-there",
     ...process.env["BERYL_TEST_ALL"] ? ["engine/logits-and-answers-e2b-f32", "engine/logits-and-answers-e2b-q4_0", "full/training-on-pictures", "full/training-as-peft"] : [],
 ];
 
