@@ -24,8 +24,8 @@
 
 enum { SUITE_MAX = 256, JOBS_MAX = 16, SELDOM_MAX = 64 };
 
-typedef struct seldom { /* a line of tests/seldom.txt */
-    unsigned one_of;
+typedef struct seldom {     /* a line of tests/seldom.txt */
+    unsigned one_of, n_met; /* so many of the suite's cases were like the pattern */
     char pattern[64];
 } seldom;
 
@@ -104,13 +104,15 @@ static void read_seldom(test *t) {
     t->draw = strtoull(draw, NULL, 10);
 }
 
-/* Left to other draws? The first pattern decides; each of `one_of` draws in turn has its part. */
+/* Left to other draws? The first pattern decides. Each of `one_of` draws in turn has its part of a
+ * suite's cases, neighbours in different ones; suites begin with different ones too. */
 static bool is_left(test *t, const char *name) {
     for (int i = 0; i < t->n_seldom; i++) {
-        const seldom *s = &t->seldom[i];
+        seldom *s = &t->seldom[i];
         if (fnmatch(s->pattern, name, 0)) continue;
         atomic_store(&t->all->met[i], true);
-        if ((base_hash(name, strlen(name), 0) + t->draw) % s->one_of == 0) return false;
+        const uint64_t first = base_hash(name, strcspn(name, "/"), 0) % s->one_of;
+        if ((first + s->n_met++ + t->draw % s->one_of) % s->one_of == 0) return false;
         atomic_fetch_add(&t->all->n_left, 1);
         return true;
     }
@@ -195,6 +197,7 @@ const char *test_compiled(test *t) {
 
 static void run_suite(test *t, const char *name, void (*suite)(test *t)) {
     const double started = now(), before = spent();
+    for (int i = 0; i < t->n_seldom; i++) t->seldom[i].n_met = 0;
     suite(t);
     case_end(t);
     const double seconds = now() - started;
