@@ -3,9 +3,12 @@
  * BERYL_TEST_JOBS: so many processes at a time. Each takes the next suite that none has taken,
  * the longest first (the Makefile has their order); their counts are one.
  * BERYL_TEST_TIMES: cases of so many seconds are told (2), with what they took of the processors,
- * which depends less on what else the machine does. */
+ * which depends less on what else the machine does.
+ * BERYL_TEST_DRAW=N: of the cases that tests/seldom.txt names, those of this draw. */
 #define _DEFAULT_SOURCE
 #include "test.h"
+
+#include "base/memory.h"
 
 #include <fnmatch.h>
 #include <stdarg.h>
@@ -19,18 +22,28 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { SUITE_MAX = 256, JOBS_MAX = 16 };
+enum { SUITE_MAX = 256, JOBS_MAX = 16, SELDOM_MAX = 64 };
+
+typedef struct seldom {     /* a line of tests/seldom.txt */
+    unsigned one_of, n_met; /* so many of the suite's cases were like the pattern */
+    char pattern[64];
+} seldom;
 
 typedef struct shared { /* by the processes */
     atomic_bool taken[SUITE_MAX];
-    atomic_int n_passed, n_failed, n_skipped;
+    atomic_bool met[SELDOM_MAX];
+    atomic_int n_passed, n_failed, n_skipped, n_left;
 } shared;
 
 struct test {
+    shared *all;
     char **prefixes;
     int n_prefix;
     bool list, open, failed, skipped;
     int n_passed, n_failed, n_skipped;
+    seldom seldom[SELDOM_MAX];
+    int n_seldom;
+    uint64_t draw;
     double slow, started, spent;
     char name[200], path[512], scratch[64], compiled[64];
 };
@@ -73,6 +86,39 @@ static void case_end(test *t) {
     fflush(stdout);
 }
 
+/* Where there is a draw: lines of a number and a pattern; "#" begins a remark. */
+static void read_seldom(test *t) {
+    const char *draw = getenv("BERYL_TEST_DRAW");
+    if (!draw || !*draw) return;
+    FILE *file = fopen("tests/seldom.txt", "r");
+    char line[200];
+    if (!file) abort();
+    while (fgets(line, sizeof line, file)) {
+        seldom *s = &t->seldom[t->n_seldom];
+        if (line[0] == '#' || line[0] == '\n') continue;
+        if (t->n_seldom++ == SELDOM_MAX || sscanf(line, "%u %63s", &s->one_of, s->pattern) != 2 ||
+            !s->one_of)
+            abort();
+    }
+    fclose(file);
+    t->draw = strtoull(draw, NULL, 10);
+}
+
+/* Left to other draws? The first pattern decides. Each of `one_of` draws in turn has its part of a
+ * suite's cases, neighbours in different ones; suites begin with different ones too. */
+static bool is_left(test *t, const char *name) {
+    for (int i = 0; i < t->n_seldom; i++) {
+        seldom *s = &t->seldom[i];
+        if (fnmatch(s->pattern, name, 0)) continue;
+        atomic_store(&t->all->met[i], true);
+        const uint64_t first = base_hash(name, strcspn(name, "/"), 0) % s->one_of;
+        if ((first + s->n_met++ + t->draw % s->one_of) % s->one_of == 0) return false;
+        atomic_fetch_add(&t->all->n_left, 1);
+        return true;
+    }
+    return false;
+}
+
 bool test_case(test *t, const char *name, ...) {
     case_end(t);
     va_list args;
@@ -85,7 +131,7 @@ bool test_case(test *t, const char *name, ...) {
         wanted |= strchr(prefix, '*') ? !fnmatch(prefix, t->name, 0)
                                       : !strncmp(t->name, prefix, strlen(prefix));
     }
-    if (!wanted) return false;
+    if (!wanted || is_left(t, t->name)) return false;
     if (t->list) return puts(t->name), false;
     t->open = true;
     t->failed = t->skipped = false;
@@ -151,6 +197,7 @@ const char *test_compiled(test *t) {
 
 static void run_suite(test *t, const char *name, void (*suite)(test *t)) {
     const double started = now(), before = spent();
+    for (int i = 0; i < t->n_seldom; i++) t->seldom[i].n_met = 0;
     suite(t);
     case_end(t);
     const double seconds = now() - started;
@@ -194,12 +241,22 @@ int main(int argc, char **argv) {
     shared *all =
         mmap(NULL, sizeof *all, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (all == MAP_FAILED) abort();
+    t.all = all;
+    read_seldom(&t);
     if (argc > 1 && !strcmp(argv[1], "--list")) t.list = true, t.prefixes++, t.n_prefix--;
     if (!t.list) make_folder(t.compiled, sizeof t.compiled);
     if (jobs > 1 && jobs <= JOBS_MAX && !t.list) run_jobs(&t, all, jobs);
     else run(&t, all);
     remove_folder(t.compiled);
-    if (t.list) return 0;
+    for (int i = 0; i < t.n_seldom && !t.n_prefix; i++)
+        if (!all->met[i]) {
+            printf("FAIL tests/seldom.txt: no case is like %s\n", t.seldom[i].pattern);
+            atomic_fetch_add(&all->n_failed, 1);
+        }
+    if (t.list) return all->n_failed > 0;
+    if (t.n_seldom)
+        printf("drawn by BERYL_TEST_DRAW=%llu: %d cases are left to other draws\n",
+               (unsigned long long)t.draw, all->n_left);
     printf("%d passed, %d failed, %d skipped\n", all->n_passed, all->n_failed, all->n_skipped);
     return all->n_failed > 0;
 }

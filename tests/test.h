@@ -12,7 +12,8 @@
 
 typedef struct test test;
 
-/* True if the case is wanted; then run its body. Ends the case before it. printf-style name. */
+/* True if the case is wanted, and not left to other draws (tests/seldom.txt); then run its body.
+ * Ends the case before it. printf-style name. */
 bool test_case(test *t, const char *name, ...) __attribute__((format(printf, 2, 3)));
 /* Is case i run in this form? Each case runs in one of `one_of` forms, neighbours in others, so
  * that few cases of a kind meet all forms; BERYL_TEST_ALL (make test-all): in all. */

@@ -30,7 +30,6 @@ WEB_LINK = $(CC) $(filter-out -O%,$(OPT)) $(LDFLAGS) -mexec-model=reactor -Wl,--
 $(BUILD)/beryl.wasm: $(WEB_OBJ)
 	$(call say,LD,$@)
 	$(Q)$(WEB_LINK)
-	$(if $(WASM_OPT),$(Q)$(WASM_OPT) -Oz --converge $(WASM_MAY) -o $@ $@)
 	$(if $(WASM_OPT),$(Q)$(WASM_OPT) -Oz --flatten --rereloop -Oz -Oz $(WASM_MAY) -o $@ $@)
 
 # Fetched by those who ask for it, so one pass of Binaryen is enough: half a minute less for 2 %.
