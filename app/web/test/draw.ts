@@ -1,5 +1,5 @@
 /*
- * draw.ts - dear tests, of which `.ci/run` has some run, and others with another tree. As tests/seldom.txt says for the C suites.
+ * draw.ts - expensive tests, of which `.ci/run` has some run, and others with another tree. As tests/seldom.txt says for the C suites.
  *
  * BERYL_TEST_DRAW is the draw; without it all are run.
  */
