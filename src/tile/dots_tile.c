@@ -3,14 +3,11 @@
  * In workgroup memory a tile is planes of 16 bytes: of block b the first halves of all rows, then
  * the second ones. So lanes that bring or read neighbouring rows use different banks. */
 #include "tile/dots_tile.h"
+#include "tile/whole.h"
 
 #include <assert.h>
 
 enum { BLOCK = DOTS_BLOCK };
-
-static uint32_t over(uint32_t n, uint32_t by) {
-    return (n + by - 1) / by;
-}
 
 /* Bits of 1.5 * 2^23: sums up to 2^22 beside it are floats without conversion. A scale without its
  * last two bits times that number is exact, so one multiply-add scales a sum and takes it off. */
@@ -92,7 +89,7 @@ static ir_id run_slot(dots *d, uint32_t turn) {
 /* Two blocks of a vector in memory: run `run` of tile `step`, in units of both. */
 static ir_id pair_at(dots *d, ir_id step, ir_id run, ir_id vector) {
     tile_kernel *k = &d->k;
-    const uint32_t all = over(d->p->k, 2 * BLOCK);
+    const uint32_t all = whole_over(d->p->k, 2 * BLOCK);
     ir_id pair =
         d->blocks < 2 ? tile_div(k, step, 2) : ir_add(k->b, tile_mul(k, step, d->pairs_of), run);
     if (d->blocks > 1 && all % d->pairs_of) pair = ir_min(k->b, pair, ir_u32(k->b, all - 1));
@@ -512,7 +509,7 @@ static void places(dots *d) {
 void dots_tile(dots *d) {
     tile_kernel *k = &d->k;
     ir_builder *b = k->b;
-    const uint32_t each = over(d->steps, d->f.parts);
+    const uint32_t each = whole_over(d->steps, d->f.parts);
     ir_id from = ir_u32(b, 0), to = ir_u32(b, d->steps), one = ir_u32(b, 1);
     if (d->f.parts > 1) {
         from = tile_mul(k, ir_group(b, 2), each);

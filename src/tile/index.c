@@ -118,8 +118,7 @@ enum { MANY_LANES = 256, ITEMS = 4, MANY = 1 << 16, MANY_ROWS = 256 };
 static bool are_near(const lowering *l, const moving *m, const lower_walk *w,
                      const graph_tensor *out) {
     const uint32_t last = w->n - 1, n = m->size.size;
-    const uint64_t room = l->caps->workgroup_bytes ? l->caps->workgroup_bytes : 16 << 10,
-                   length = w->size[last].factor;
+    const uint64_t room = l->caps->workgroup_bytes, length = w->size[last].factor;
     return !BUILD_IS_SMALL && last && m->step == 1 && !m->size.extent && !w->size[last].extent &&
            w->stride[OUT][last] == 1 && w->stride[IDS][last] == 1 && !w->stride[FROM][last] &&
            base_type_block_bytes(out->type) == 4 && n >= MANY_LANES && length >= n &&

@@ -33,17 +33,13 @@ uint32_t tile_lanes(const lowering *l, uint32_t n) {
     if (tile_serial(l) && !(l->caps->loop_max && n > l->caps->loop_max / 4)) return 1;
     uint32_t lanes = 32;
     while (lanes < LANES_MAX && lanes * 4 < n) lanes *= 2;
-    return l->caps->workgroup_invocations && lanes > l->caps->workgroup_invocations
-               ? l->caps->workgroup_invocations
-               : lanes;
+    return lanes > l->caps->workgroup_invocations ? l->caps->workgroup_invocations : lanes;
 }
 
 uint32_t tile_lanes_chosen(lowering *l, uint32_t n) {
     const device_caps *caps = l->caps;
-    const uint32_t rule = tile_lanes(l, n), most = caps->kind == DEVICE_HOST ? 1
-                                                   : caps->workgroup_invocations
-                                                       ? caps->workgroup_invocations
-                                                       : LANES_MAX;
+    const uint32_t rule = tile_lanes(l, n),
+                   most = caps->kind == DEVICE_HOST ? 1 : caps->workgroup_invocations;
     uint32_t least = tile_serial(l) ? 1 : 16;
     while (caps->loop_max && n / least > caps->loop_max / 4) least *= 2;
     return tile_choose(l, "lanes", rule, least, most);

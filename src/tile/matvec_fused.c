@@ -34,8 +34,7 @@ bool matvec_segment_of(const lowering *l, graph_value v, uint32_t k, matvec_segm
 }
 
 static bool binds(const lowering *l, uint32_t n) {
-    return n <= (l->caps->storage_max ? l->caps->storage_max : 8) && n <= DEVICE_BINDING_MAX &&
-           n <= IR_BUFFER_MAX;
+    return n <= l->caps->storage_max;
 }
 
 static uint32_t kinds_of(const matvec_plan *p) { /* different types of weights */
