@@ -532,8 +532,7 @@ static uint32_t count_bindings(const lowering *l, const update_memory *m) {
 }
 
 bool tile_update_fits(const graph *g, const graph_store *store, const fused_update *u) {
-    lowering l = {
-        .g = g, .store = (graph_store *)(uintptr_t)store, .caps = device_caps_of(store->device)};
+    lowering l = lower_asked(g, store, NULL);
     update_memory m = {.n_state = 0};
     const bool alike = l.caps->languages & DEVICE_LANGUAGE_BIT(DEVICE_WGSL);
     bool whole = false;
@@ -633,8 +632,7 @@ beryl_status tile_chain(lowering *l, const graph_node *node, beryl_error *error)
 
 bool tile_region_fits(const graph *g, const graph_store *store, const graph_region *r) {
     tree t;
-    const lowering l = {
-        .g = g, .store = (graph_store *)(uintptr_t)store, .caps = device_caps_of(store->device)};
+    const lowering l = lower_asked(g, store, NULL);
     if (!tree_read(&t, g, r, 0)) return false;
     if (t.n_product) return tile_product_fits(g, store, &t);
     /* a choice's own results, or a reduction's parts */

@@ -223,14 +223,6 @@ static ir_id centred(dots *d, ir_id bytes, uint32_t zero) {
                   tops);
 }
 
-/* x - y, byte by byte. */
-static ir_id bytes_less(dots *d, ir_id x, ir_id y) {
-    ir_builder *b = d->k.b;
-    ir_id tops = ir_bits(b, IR_U32, 4, 0x80808080u),
-          low = ir_sub(b, ir_or(b, x, tops), tile_and(&d->k, y, 0x7f7f7f7fu));
-    return ir_xor(b, low, ir_and(b, ir_xor(b, ir_xor(b, x, y), tops), tops));
-}
-
 /* Every second byte of two words, from the first one on. */
 static ir_id evens(tile_kernel *k, ir_id x, ir_id y) {
     ir_builder *b = k->b;
@@ -273,8 +265,8 @@ static ready ready_of(dots *d, const tile_opened *o, const tile_part *part) {
     ir_id scale = part->up ? ir_mul(b, o->d, ir_f32(b, 1.0f / (float)(1u << part->up))) : o->d;
     assert((o->m != IR_NO_ID) == d->w.least);
     for (uint32_t i = 0; i < part->n_run; i++) {
-        r.run[i] =
-            part->less[i] == IR_NO_ID ? part->run[i] : bytes_less(d, part->run[i], part->less[i]);
+        r.run[i] = part->less[i] == IR_NO_ID ? part->run[i]
+                                             : tile_bytes_less(&d->k, part->run[i], part->less[i]);
         r.run[i] = centred(d, r.run[i], zero);
         r.scale[i] = factor_of(d, scale, part->scale[i], o->fractions);
         if (d->w.least) r.least[i] = factor_of(d, o->m, part->least[i], false);

@@ -105,6 +105,18 @@ ir_memory tile_bind(tile_kernel *k, const char *name, graph_value v, ir_type typ
     return add_buffer(k, name, type, access, (tile_place){.kind = TILE_VALUE, .value = v});
 }
 
+ir_type tile_sum_type(ir_type element) {
+    switch ((int)element) {
+    case IR_F16:
+    case IR_BF16: return IR_F32;
+    case IR_I8:
+    case IR_I16: return IR_I32;
+    case IR_U8:
+    case IR_U16: return IR_U32;
+    default: return element;
+    }
+}
+
 ir_memory tile_read(tile_kernel *k, const char *name, graph_value v) {
     return tile_bind(k, name, v, tile_element(graph_tensor_at(k->l->g, v)->type), IR_READ);
 }
@@ -474,6 +486,13 @@ ir_id tile_max_vector(tile_kernel *k, ir_id x) {
 
 ir_id tile_min_vector(tile_kernel *k, ir_id x) {
     return fold(k, IR_MIN, x);
+}
+
+ir_id tile_bytes_less(tile_kernel *k, ir_id x, ir_id y) {
+    ir_builder *b = k->b;
+    ir_id tops = ir_bits(b, IR_U32, 4, 0x80808080u),
+          low = ir_sub(b, ir_or(b, x, tops), tile_and(k, y, 0x7f7f7f7fu));
+    return ir_xor(b, low, ir_and(b, ir_xor(b, ir_xor(b, x, y), tops), tops));
 }
 
 ir_id tile_half(ir_builder *b, ir_id x) {

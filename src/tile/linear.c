@@ -772,8 +772,7 @@ beryl_status tile_product(lowering *l, const graph_node *node, const tree *t, be
 }
 
 bool tile_product_fits(const graph *g, const graph_store *store, const tree *t) {
-    const lowering l = {
-        .g = g, .store = (graph_store *)(uintptr_t)store, .caps = device_caps_of(store->device)};
+    const lowering l = lower_asked(g, store, NULL);
     const graph_node *linear = t->product[0];
     const bool experts = linear->op == OP_LINEAR_ID;
     tile_matrix w;

@@ -455,14 +455,6 @@ static void add_int8(tile_matvec *m, base_type type, uint32_t rows, tile_opened 
     }
 }
 
-/* x - y, byte by byte. */
-static ir_id bytes_less(tile_kernel *k, ir_id x, ir_id y) {
-    ir_builder *b = k->b;
-    ir_id tops = ir_bits(b, IR_U32, 4, 0x80808080u),
-          low = ir_sub(b, ir_or(b, x, tops), tile_and(k, y, 0x7f7f7f7fu));
-    return ir_xor(b, low, ir_and(b, ir_xor(b, ir_xor(b, x, y), tops), tops));
-}
-
 /* 16 bytes less `zero` as f32, without conversions: 2^23 + byte is a float whose lower bits are
  * the byte's. */
 static void floats_of(tile_kernel *k, ir_id bytes, bool is_signed, uint32_t zero, ir_id x[4]) {
@@ -515,7 +507,7 @@ static void multiply_f32(tile_matvec *m, base_type type, uint32_t rows, const ti
     for (uint32_t row = 0; row < rows; row++)
         for (uint32_t r = 0; r < p->n_run; r++) {
             ir_id run = opened[row].parts[i].run[r], less = opened[row].parts[i].less[r];
-            if (less != IR_NO_ID) run = bytes_less(k, run, less);
+            if (less != IR_NO_ID) run = tile_bytes_less(k, run, less);
             floats_of(k, run, is_signed, tile_packed_zero(type) << p->up, w[row][r]);
         }
     for (uint32_t v = 0; v < m->c.n_x; v++) {
