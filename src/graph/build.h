@@ -25,6 +25,8 @@ const char *graph_shape_text(const graph *g, uint32_t rank, const graph_dim *dim
 
 /* v, cast where its type is another one; 0 of 0. */
 graph_value graph_as(graph *g, graph_value v, base_type type);
+/* v as F32 where it is of halves. */
+graph_value graph_wide(graph *g, graph_value v);
 /* The square root of a sum of squares: with PyTorch's slope of 0 where it is 0. */
 graph_value graph_root(graph *g, graph_value x);
 /* graph_contract, or what comes to the same where one of the two has no rows of its own. */

@@ -5,9 +5,14 @@
 #include <math.h>
 
 /* Halves are computed in F32 from end to end: a sum of them is soon above the largest F16. */
+graph_value graph_wide(graph *g, graph_value v) {
+    const base_type type = graph_tensor_at(g, v)->type;
+    return type == TYPE_F16 || type == TYPE_BF16 ? graph_cast(g, v, TYPE_F32, false) : v;
+}
+
 static graph_value widened(graph *g, graph_value x, base_type *type) {
     *type = graph_tensor_at(g, x)->type;
-    return *type == TYPE_F16 || *type == TYPE_BF16 ? graph_cast(g, x, TYPE_F32, false) : x;
+    return graph_wide(g, x);
 }
 
 graph_value graph_as(graph *g, graph_value v, base_type type) {

@@ -31,11 +31,6 @@ bool gradient_wants(const gradient *s, graph_value x) {
     return x && x < s->count && s->needed[x];
 }
 
-graph_value gradient_wide(gradient *s, graph_value x) {
-    const base_type type = at(s, x)->type;
-    return type == TYPE_F16 || type == TYPE_BF16 ? graph_cast(s->g, x, TYPE_F32, false) : x;
-}
-
 graph_value gradient_half(gradient *s, graph_value v) {
     graph *g = s->g;
     for (size_t i = g->nodes.count; v && i-- > 0;) {

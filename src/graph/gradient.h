@@ -42,8 +42,6 @@ graph_value gradient_half(gradient *s, graph_value v);
 bool gradient_is_of_tree(const gradient *s, graph_value v);
 /* A number for each element of x. */
 graph_value gradient_fill(gradient *s, double value, graph_value x);
-/* Halves as F32, others as they are. */
-graph_value gradient_wide(gradient *s, graph_value x);
 /* v where the condition, BOOL, is true, else 0: also where v is no number. */
 graph_value gradient_where(graph *g, graph_value condition, graph_value v);
 /* As many elements of v along the axis as x has, from `start` on; first (0: none), I32, is added.

@@ -110,8 +110,8 @@ static void expand(gradient *s, const graph_node *node, graph_value d, const boo
                    .d = q.dim[2].size,
                    .wants = {wants[0], wants[1], wants[2]}};
     a.each = rows_of_a_piece(&a);
-    a.keys = gradient_wide(s, graph_squeeze(g, node->in[1], 0));
-    a.values = gradient_wide(s, graph_squeeze(g, node->in[2], 0));
+    a.keys = graph_wide(s->g, graph_squeeze(g, node->in[1], 0));
+    a.values = graph_wide(s->g, graph_squeeze(g, node->in[2], 0));
     const uint32_t n = a.each ? (a.n.size + a.each - 1) / a.each : 0;
     graph_value *parts = base_arena_take(&g->arena, n ? n : 1, sizeof *parts);
     if (!parts) graph_refuse(g, BERYL_NO_MEMORY, "out of host memory");

@@ -209,10 +209,10 @@ bool gradient_is_pointwise(base_op op) {
 
 void gradient_pointwise(gradient *s, const graph_node *node, graph_value d) {
     point p = {.g = s->g, .one = s->one, .a = node->attr.at[0].f};
-    p.d = gradient_wide(s, d);
-    p.x = gradient_wide(s, node->in[0]);
-    p.y = node->n_in > 1 ? gradient_wide(s, node->in[1]) : 0;
-    p.r = gradient_wide(s, node->out[0]);
+    p.d = graph_wide(s->g, d);
+    p.x = graph_wide(s->g, node->in[0]);
+    p.y = node->n_in > 1 ? graph_wide(s->g, node->in[1]) : 0;
+    p.r = graph_wide(s->g, node->out[0]);
     for (uint32_t k = 0; k < node->n_in; k++)
         if (gradient_wants(s, node->in[k]))
             gradient_add(s, node->in[k], slope_of(node->op)(&p, k > 0));

@@ -89,14 +89,14 @@ static void through_prod(gradient *s, const graph_node *node, graph_value d) {
     graph *g = s->g;
     graph_value x[GRAPH_RANK_MAX];
     uint32_t axes[GRAPH_RANK_MAX], n = 0;
-    graph_value v = gradient_wide(s, node->in[0]);
+    graph_value v = graph_wide(s->g, node->in[0]);
     for (uint32_t i = 0; i < GRAPH_RANK_MAX; i++) {
         if (!(node->attr.prod.axes >> i & 1)) continue;
         x[n] = v;
         axes[n++] = i;
         v = graph_reduce(g, OP_PROD, v, 1u << i, 0);
     }
-    d = gradient_wide(s, d);
+    d = graph_wide(s->g, d);
     while (n-- > 0)
         d = graph_mul(g, d,
                       graph_mul(g, product_of_others(s, x[n], axes[n], false),
@@ -118,7 +118,7 @@ static void through_extreme(gradient *s, const graph_node *node, graph_value d) 
 static void through_cumsum(gradient *s, const graph_node *node, graph_value d) {
     graph *g = s->g;
     const uint32_t axis = node->attr.cumsum.axis;
-    d = gradient_wide(s, d);
+    d = graph_wide(s->g, d);
     if (!at(s, d)->dim[axis].extent) {
         gradient_add(s, node->in[0], graph_scan(g, d, axis, OP_CUMSUM, false, true));
         return;
@@ -132,10 +132,10 @@ static void through_cumsum(gradient *s, const graph_node *node, graph_value d) {
 static void through_cumprod(gradient *s, const graph_node *node, graph_value d) {
     graph *g = s->g;
     const uint32_t axis = node->attr.cumprod.axis;
-    graph_value x = gradient_wide(s, node->in[0]);
+    graph_value x = graph_wide(s->g, node->in[0]);
     const graph_value before = product_of_others(s, x, axis, false);
     x = gradient_turned(g, x, axis, false);
-    d = gradient_turned(g, gradient_wide(s, d), axis, false);
+    d = gradient_turned(g, graph_wide(s->g, d), axis, false);
     if (!x || !d) return;
     graph_tensor t = *at(s, x);
     const uint32_t last = t.rank - 1u;
@@ -181,7 +181,7 @@ static graph_value softmax_slope(gradient *s, graph_value r, graph_value d, uint
 static void through_softmax(gradient *s, const graph_node *node, graph_value d) {
     const uint32_t axes = 1u << (at(s, d)->rank - 1u);
     gradient_add(s, node->in[0],
-                 softmax_slope(s, gradient_wide(s, node->out[0]), gradient_wide(s, d), axes));
+                 softmax_slope(s, graph_wide(s->g, node->out[0]), graph_wide(s->g, d), axes));
 }
 
 /* x as groups, an axis of their own. */
@@ -217,12 +217,12 @@ static void through_norm(gradient *s, const graph_node *node, graph_value d) {
         axes = ((1u << t.rank) - 1) & ~3u;
         channels = 6;
     }
-    const graph_value all = in_groups(s, gradient_wide(s, node->in[0]), &t),
+    const graph_value all = in_groups(s, graph_wide(s->g, node->in[0]), &t),
                       middle = centred ? mean(s, all, axes) : 0,
                       v = centred ? graph_sub(g, all, middle) : all,
                       squares = mean(s, graph_square(g, v), axes),
                       over = graph_rsqrt(g, graph_add_scalar(g, squares, eps));
-    d = in_groups(s, gradient_wide(s, d), &t);
+    d = in_groups(s, graph_wide(s->g, d), &t);
     if (!over || !d) return;
     if (gradient_wants(s, node->in[0])) {
         graph_value e = d;
@@ -303,7 +303,7 @@ static void through_resize(gradient *s, const graph_node *node, graph_value d) {
     graph *g = s->g;
     const uint32_t axis = node->attr.resize.axis;
     const graph_dim n = at(s, node->in[0])->dim[axis];
-    d = gradient_wide(s, d);
+    d = graph_wide(s->g, d);
     graph_value m = graph_one_hot(g, places(s, n), n.size);
     m = graph_as(s->g, m, at(s, d)->type);
     m = graph_resize(g, m, 0, node->attr.resize.size, node->attr.resize.how);
@@ -544,7 +544,7 @@ gradient_rule *gradient_rule_of(base_op op) {
 /* softmax(x) less 1 at the target, times d; 0 where the target is no class. */
 static void through_cross_entropy(gradient *s, const graph_own *own, graph_value d) {
     graph *g = s->g;
-    const graph_value x = gradient_wide(s, own->in[0]), targets = own->in[1];
+    const graph_value x = graph_wide(s->g, own->in[0]), targets = own->in[1];
     const uint32_t classes = at(s, x)->dim[1].size;
     const graph_value is = graph_eq(g, targets, graph_clamp(g, targets, 0, (float)(classes - 1)));
     const graph_value hot = graph_as(s->g, graph_one_hot(g, targets, classes), at(s, x)->type),
@@ -554,8 +554,8 @@ static void through_cross_entropy(gradient *s, const graph_own *own, graph_value
 
 void gradient_own(gradient *s, const graph_own *own, graph_value d) {
     graph *g = s->g;
-    const graph_value r = gradient_wide(s, own->out);
-    d = gradient_wide(s, d);
+    const graph_value r = graph_wide(s->g, own->out);
+    d = graph_wide(s->g, d);
     switch (own->kind) {
     case OWN_CONSTANT: break;
     case OWN_ROOT:
@@ -564,7 +564,7 @@ void gradient_own(gradient *s, const graph_own *own, graph_value d) {
         break;
     case OWN_LOGSUMEXP: /* softmax */
         gradient_add(s, own->in[0],
-                     graph_mul(g, graph_exp(g, graph_sub(g, gradient_wide(s, own->in[0]), r)), d));
+                     graph_mul(g, graph_exp(g, graph_sub(g, graph_wide(s->g, own->in[0]), r)), d));
         break;
     case OWN_LOG_SOFTMAX:
         gradient_add(s, own->in[0],

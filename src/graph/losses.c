@@ -2,11 +2,6 @@
  * their rules. Halves are computed in F32, and give F32. */
 #include "graph/build.h"
 
-static graph_value wide(graph *g, graph_value x) {
-    const base_type type = graph_tensor_at(g, x)->type;
-    return type == TYPE_F16 || type == TYPE_BF16 ? graph_cast(g, x, TYPE_F32, false) : x;
-}
-
 /* Floats of one shape and type, n of them, made wide. */
 static bool fit(graph *g, const char *what, graph_value *x, uint32_t n, bool rows) {
     char text[2][GRAPH_SHAPE_TEXT];
@@ -22,7 +17,7 @@ static bool fit(graph *g, const char *what, graph_value *x, uint32_t n, bool row
                                 graph_shape_text(g, b.rank, b.dim, text[1]),
                                 rows ? "type and shape, with rows" : "type and shape");
     }
-    for (uint32_t i = 0; i < n; i++) x[i] = wide(g, x[i]);
+    for (uint32_t i = 0; i < n; i++) x[i] = graph_wide(g, x[i]);
     return true;
 }
 
@@ -86,7 +81,7 @@ graph_value graph_nll(graph *g, graph_value logs, graph_value targets) {
                             graph_shape_text(g, t.rank, t.dim, text[0]),
                             graph_shape_text(g, of.rank, of.dim, text[1]));
     /* what is gathered out of range is 0 */
-    const graph_value at = graph_unsqueeze(g, targets, 1), x = wide(g, logs);
+    const graph_value at = graph_unsqueeze(g, targets, 1), x = graph_wide(g, logs);
     return graph_squeeze(g, graph_neg(g, graph_gather(g, x, at, 1)), 1);
 }
 

@@ -16,6 +16,17 @@ struct graph_reference {
     size_t n;
 };
 
+uint64_t reference_count(const reference_tensor *x) {
+    uint64_t n = 1;
+    for (uint32_t i = 0; i < x->t->rank; i++) n *= x->dim[i];
+    return n;
+}
+
+void reference_place(const reference_tensor *x, uint64_t index, int64_t *at) {
+    for (uint32_t axis = x->t->rank; axis-- > 0; index /= x->dim[axis])
+        at[axis] = (int64_t)(index % x->dim[axis]);
+}
+
 static size_t tensor_bytes(const graph_tensor *t) {
     return (size_t)graph_element_bound(t) * base_type_block_bytes(t->type);
 }

@@ -31,6 +31,9 @@ typedef struct reference_keys {
     uint32_t slot, first, end;
 } reference_keys;
 reference_keys reference_keys_of(const reference_call *c, uint32_t n);
+uint64_t reference_count(const reference_tensor *x); /* elements of the run */
+/* Where element `index` is along each axis. */
+void reference_place(const reference_tensor *x, uint64_t index, int64_t *at);
 /* Offset of element i, in the order of shape's dims, of x broadcast against it from the right. */
 int64_t reference_offset(const reference_tensor *x, const reference_tensor *shape, uint64_t i);
 /* Of floats `real`, of integers and BOOL `whole`. */

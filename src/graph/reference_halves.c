@@ -17,16 +17,10 @@ static bool is_half(const reference_tensor *x) {
     return x->data && (x->t->type == TYPE_F16 || x->t->type == TYPE_BF16);
 }
 
-static uint64_t count_of(const reference_tensor *x) {
-    uint64_t n = 1;
-    for (uint32_t i = 0; i < x->t->rank; i++) n *= x->dim[i];
-    return n;
-}
-
 /* *x becomes its copy, with its numbers if they are `given`. */
 static beryl_status replace(reference_call *c, copies *all, reference_tensor *x, bool given) {
     const uint32_t i = all->n;
-    const uint64_t n = count_of(x);
+    const uint64_t n = reference_count(x);
     all->bytes[i] = (size_t)(n ? n : 1) * sizeof(float);
     float *data = all->data[i] = base_heap_take(c->heap, all->bytes[i]);
     if (!data) return base_fail(c->error, BERYL_NO_MEMORY, "out of host memory");
@@ -46,7 +40,7 @@ static beryl_status replace(reference_call *c, copies *all, reference_tensor *x,
 }
 
 static void put_back(const reference_tensor *to, const float *data) {
-    for (uint64_t k = 0, n = count_of(to); k < n; k++)
+    for (uint64_t k = 0, n = reference_count(to); k < n; k++)
         reference_put(to->t->type, (char *)to->data + reference_offset(to, to, k) * 2,
                       (reference_number){.real = (double)data[k]});
 }

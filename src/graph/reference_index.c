@@ -4,22 +4,10 @@
 
 #include <string.h>
 
-/* Element `index` of x, in the order of its axes, lies at i. */
-static void place_of(const reference_tensor *x, uint64_t index, int64_t *i) {
-    for (uint32_t axis = x->t->rank; axis-- > 0; index /= x->dim[axis])
-        i[axis] = (int64_t)(index % x->dim[axis]);
-}
-
 static char *at(const reference_tensor *x, const int64_t *i) {
     int64_t offset = 0;
     for (uint32_t axis = 0; axis < x->t->rank; axis++) offset += i[axis] * graph_stride(x->t, axis);
     return (char *)x->data + offset * (int64_t)base_type_block_bytes(x->t->type);
-}
-
-static uint64_t count_of(const reference_tensor *x) {
-    uint64_t n = 1;
-    for (uint32_t i = 0; i < x->t->rank; i++) n *= x->dim[i];
-    return n;
 }
 
 static int64_t index_at(const reference_tensor *ids, const int64_t *i) {
@@ -30,8 +18,8 @@ beryl_status reference_gather(reference_call *c) {
     const reference_tensor *x = &c->in[0], *ids = &c->in[1], *out = &c->out[0];
     const uint32_t axis = c->node->attr.gather.axis, size = base_type_block_bytes(x->t->type);
     int64_t i[GRAPH_RANK_MAX];
-    for (uint64_t k = 0, n = count_of(out); k < n; k++) {
-        place_of(out, k, i);
+    for (uint64_t k = 0, n = reference_count(out); k < n; k++) {
+        reference_place(out, k, i);
         char *to = at(out, i);
         i[axis] = index_at(ids, i);
         if (i[axis] >= 0 && i[axis] < (int64_t)x->dim[axis]) memcpy(to, at(x, i), size);
@@ -47,18 +35,18 @@ beryl_status reference_scatter(reference_call *c) {
     const base_type type = x->t->type;
     const uint32_t axis = c->node->attr.scatter.axis, size = base_type_block_bytes(type);
     const bool adds = c->node->op == OP_SCATTER_ADD;
-    const uint64_t n = count_of(out);
+    const uint64_t n = reference_count(out);
     const size_t bytes = (size_t)n * sizeof(reference_number);
     reference_number *sums = adds ? base_heap_resize(c->heap, NULL, 0, bytes) : NULL;
     if (adds && !sums) return base_fail(c->error, BERYL_NO_MEMORY, "out of host memory");
     int64_t i[GRAPH_RANK_MAX];
     for (uint64_t k = 0; k < n; k++) {
-        place_of(out, k, i);
+        reference_place(out, k, i);
         if (adds) sums[k] = reference_number_at(type, at(x, i));
         else memcpy(at(out, i), at(x, i), size);
     }
-    for (uint64_t k = 0, all = count_of(ids); k < all; k++) {
-        place_of(ids, k, i);
+    for (uint64_t k = 0, all = reference_count(ids); k < all; k++) {
+        reference_place(ids, k, i);
         const char *from = at(updates, i);
         i[axis] = index_at(ids, i);
         if (i[axis] < 0 || i[axis] >= (int64_t)x->dim[axis]) continue;
@@ -73,7 +61,7 @@ beryl_status reference_scatter(reference_call *c) {
         sums[to].whole = (int64_t)((uint64_t)sums[to].whole + (uint64_t)y.whole);
     }
     for (uint64_t k = 0; adds && k < n; k++) {
-        place_of(out, k, i);
+        reference_place(out, k, i);
         reference_put(type, at(out, i), sums[k]);
     }
     base_heap_give(c->heap, sums, adds ? bytes : 0);
@@ -83,8 +71,8 @@ beryl_status reference_scatter(reference_call *c) {
 beryl_status reference_one_hot(reference_call *c) {
     const reference_tensor *ids = &c->in[0], *out = &c->out[0];
     int64_t i[GRAPH_RANK_MAX];
-    for (uint64_t k = 0, n = count_of(out); k < n; k++) {
-        place_of(out, k, i);
+    for (uint64_t k = 0, n = reference_count(out); k < n; k++) {
+        reference_place(out, k, i);
         *at(out, i) = index_at(ids, i) == i[out->t->rank - 1];
     }
     return BERYL_OK;
@@ -96,9 +84,9 @@ beryl_status reference_nonzero(reference_call *c) {
     const uint32_t rank = x->t->rank;
     int32_t *list = c->out[0].data;
     int64_t i[GRAPH_RANK_MAX];
-    memset(list, 0xff, (size_t)count_of(&c->out[0]) * sizeof *list); /* -1 */
-    for (uint64_t k = 0, n = count_of(x); k < n; k++) {
-        place_of(x, k, i);
+    memset(list, 0xff, (size_t)reference_count(&c->out[0]) * sizeof *list); /* -1 */
+    for (uint64_t k = 0, n = reference_count(x); k < n; k++) {
+        reference_place(x, k, i);
         const reference_number v = reference_number_at(type, at(x, i));
         if (base_type_is_float(type) ? v.real == 0 : v.whole == 0) continue;
         for (uint32_t a = 0; a < rank; a++) *list++ = (int32_t)i[a];

@@ -17,12 +17,6 @@ static int32_t *i32(const reference_tensor *x) {
     return x->data;
 }
 
-static uint64_t element_count(const reference_tensor *x) {
-    uint64_t n = 1;
-    for (uint32_t i = 0; i < x->t->rank; i++) n *= x->dim[i];
-    return n;
-}
-
 static uint64_t row_count(const reference_tensor *x) {
     uint64_t n = 1;
     for (uint32_t i = 0; i + 1 < x->t->rank; i++) n *= x->dim[i];
@@ -91,7 +85,7 @@ static float *row_buffer(reference_call *c, uint32_t n) {
 static beryl_status ref_gather_rows(reference_call *c) {
     const reference_tensor *table = &c->in[0], *ids = &c->in[1];
     uint32_t n = table->t->rank == 2 ? table->dim[1] : 1, n_row = table->dim[0];
-    uint64_t count = element_count(ids);
+    uint64_t count = reference_count(ids);
     const reference_tensor *out = &c->out[0];
     float factor = c->node->attr.gather_rows.factor;
     float *buffer = row_buffer(c, n);
@@ -138,16 +132,10 @@ static beryl_status ref_set_rows(reference_call *c) {
 static beryl_status ref_assign(reference_call *c) {
     const reference_tensor *state = &c->in[0], *x = &c->in[1];
     const size_t size = base_type_block_bytes(state->t->type);
-    for (uint64_t i = 0, n = element_count(state); i < n; i++)
+    for (uint64_t i = 0, n = reference_count(state); i < n; i++)
         memcpy((char *)state->data + i * size,
                (const char *)x->data + reference_offset(x, x, i) * (int64_t)size, size);
     return BERYL_OK;
-}
-
-/* Element `index` of out lies at i. */
-static void place_of(const reference_tensor *out, uint64_t index, int64_t *i) {
-    for (uint32_t axis = out->t->rank; axis-- > 0; index /= out->dim[axis])
-        i[axis] = (int64_t)(index % out->dim[axis]);
 }
 
 static int64_t offset_at(const reference_tensor *x, const int64_t *i) {
@@ -178,9 +166,9 @@ static beryl_status ref_one_behind_another(reference_call *c) {
     const bool is_pad = c->node->op == OP_PAD;
     const uint32_t axis = c->node->attr.concat.axis; /* the same place as pad.axis */
     int64_t i[GRAPH_RANK_MAX] = {0};
-    for (uint64_t k = 0, n = element_count(out); k < n; k++) {
+    for (uint64_t k = 0, n = reference_count(out); k < n; k++) {
         const char *from = NULL;
-        place_of(out, k, i);
+        reference_place(out, k, i);
         char *to = element_at(out, i);
         if (is_pad) i[axis] -= c->node->attr.pad.before;
         for (uint32_t part = 0; part < c->node->n_in; part++) {
@@ -199,8 +187,8 @@ static beryl_status ref_triangle(reference_call *c) {
     const uint32_t rank = out->t->rank;
     const bool lower = c->node->op == OP_TRIL;
     int64_t i[GRAPH_RANK_MAX] = {0};
-    for (uint64_t k = 0, n = element_count(out); k < n; k++) {
-        place_of(out, k, i);
+    for (uint64_t k = 0, n = reference_count(out); k < n; k++) {
+        reference_place(out, k, i);
         const int64_t right = i[rank - 1] - i[rank - 2],
                       diagonal = c->node->attr.tril.diagonal; /* the same place as triu's */
         const bool keeps = lower ? right <= diagonal : right >= diagonal;
@@ -258,7 +246,7 @@ static beryl_status ref_group_norm(reference_call *c) {
     reference_tensor part = *x; /* a group: the first of them */
     part.dim[0] = 1;
     part.dim[1] = channels / groups;
-    const uint64_t n = element_count(&part), inner = n / part.dim[1];
+    const uint64_t n = reference_count(&part), inner = n / part.dim[1];
     for (uint32_t i = 0; i < x->dim[0] * groups; i++) {
         const uint32_t first = i % groups * part.dim[1]; /* channel */
         const float *from =
@@ -307,7 +295,7 @@ static beryl_status ref_scan(reference_call *c) {
     const uint32_t axis = c->node->attr.cumsum.axis, n = x->dim[axis];
     reference_tensor begins = *out; /* the first element of each row */
     begins.dim[axis] = 1;
-    for (uint64_t r = 0, rows = element_count(&begins); r < rows; r++) {
+    for (uint64_t r = 0, rows = reference_count(&begins); r < rows; r++) {
         const float *from = f32(x) + reference_offset(x, &begins, r);
         float *to = f32(out) + reference_offset(out, &begins, r);
         const base_op op = c->node->op;

@@ -10,12 +10,6 @@ static void place_of(const reference_tensor *out, uint64_t index, uint32_t *at) 
         at[axis] = (uint32_t)(index % out->dim[axis]);
 }
 
-static uint64_t count_of(const reference_tensor *x) {
-    uint64_t n = 1;
-    for (uint32_t i = 0; i < x->t->rank; i++) n *= x->dim[i];
-    return n;
-}
-
 /* Element `at`, but number i of an axis. */
 static const char *element(const reference_tensor *x, const uint32_t *at, uint32_t axis,
                            uint64_t i) {
@@ -50,7 +44,7 @@ beryl_status reference_resize(reference_call *c) {
     const reference_tensor *x = &c->in[0], *out = &c->out[0];
     const uint32_t axis = c->node->attr.resize.axis, how = c->node->attr.resize.how;
     const uint64_t size = x->dim[axis], to = out->dim[axis];
-    for (uint64_t k = 0, n = count_of(out); k < n; k++) {
+    for (uint64_t k = 0, n = reference_count(out); k < n; k++) {
         uint32_t at[GRAPH_RANK_MAX];
         place_of(out, k, at);
         const uint64_t i = at[axis], middle = (2 * i + 1) * size;
@@ -73,7 +67,7 @@ beryl_status reference_resize(reference_call *c) {
 
 beryl_status reference_iota(reference_call *c) {
     const reference_tensor *out = &c->out[0];
-    for (uint64_t k = 0, n = count_of(out); k < n; k++) {
+    for (uint64_t k = 0, n = reference_count(out); k < n; k++) {
         uint32_t at[GRAPH_RANK_MAX];
         place_of(out, k, at);
         const uint32_t axis = c->node->attr.iota.axis, i = at[axis];

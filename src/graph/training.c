@@ -5,11 +5,6 @@
 #include <math.h>
 #include <string.h>
 
-static graph_value wide(graph *g, graph_value x) {
-    const base_type type = graph_tensor_at(g, x)->type;
-    return type == TYPE_F16 || type == TYPE_BF16 ? graph_cast(g, x, TYPE_F32, false) : x;
-}
-
 graph_value graph_cross_entropy(graph *g, graph_value logits, graph_value targets) {
     enum { CLASSES_MAX = 1 << 24 /* whole numbers of F32 */ };
     if (!graph_has(g, logits, "cross_entropy") || !graph_has(g, targets, "cross_entropy")) return 0;
@@ -22,7 +17,7 @@ graph_value graph_cross_entropy(graph *g, graph_value logits, graph_value target
                             "cross_entropy of %s and targets %s: floats [n, classes] and I32 [n]",
                             graph_shape_text(g, t.rank, t.dim, text[0]),
                             graph_shape_text(g, of.rank, of.dim, text[1]));
-    const graph_value x = wide(g, logits),
+    const graph_value x = graph_wide(g, logits),
                       is = graph_eq(g, targets,
                                     graph_clamp(g, targets, 0, (float)(t.dim[1].size - 1)));
     const graph_value at = graph_unsqueeze(g, targets, 1), all = graph_logsumexp(g, x, 2);

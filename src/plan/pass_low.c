@@ -48,10 +48,8 @@ static void join(const lowering *l, graph *g, uint32_t index) {
 
 void graph_pass_low(graph *g, graph_store *store, const graph_exec_options *options) {
     if (!store->device) return;
-    const lowering l = {.g = g,
-                        .store = store,
-                        .caps = device_caps_of(store->device),
-                        .settings = lower_settings_of(options)};
+    const lower_settings settings = lower_settings_of(options);
+    const lowering l = lower_asked(g, store, &settings);
     for (uint32_t i = 0; i < g->nodes.count; i++)
         if (!g->nodes.data[i].dead && g->nodes.data[i].op == OP_ADD) join(&l, g, i);
 }

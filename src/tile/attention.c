@@ -188,9 +188,9 @@ static attention_form form_of(const device_caps *caps, const attention_task *a) 
         (a->n <= FEW_ROWS || attention_serial_splits(caps, a) <= ITEM_PIECES_MAX))
         return FORM_SERIAL;
     const bool near = few && attention_lanes_near(caps, a);
-    if (few && !near && attention_units_fit(caps, a)) return FORM_UNITS;
-    if (few && !near && attention_far_fits(caps, a)) return FORM_FAR;
-    if (few && attention_lanes_fit(caps, a)) return FORM_LANES;
+    if (few && !near && attention_units_splits(caps, a)) return FORM_UNITS;
+    if (few && !near && attention_far_splits(caps, a)) return FORM_FAR;
+    if (few && attention_lanes_splits(caps, a)) return FORM_LANES;
     if (!few && fours && attention_matrix_fits(caps, a)) return FORM_MATRIX;
     if (BUILD_HAS_C_TEXTS && a->n >= BLOCK_ROWS && attention_block_fits(caps, a)) return FORM_BLOCK;
     if (!alone && fours && !a->raw && attention_tile_fits(caps, a)) return FORM_TILE;
@@ -287,18 +287,14 @@ static bool binds(const graph *g, const graph_store *store, const fused_attentio
     if (q_at->buffer != k_at->buffer || apart + 4 * f->head_dim > caps->binding_max) return false;
     if (owner && (q_at->buffer == k->shard[0].buffer || q_at->buffer == v->shard[0].buffer))
         return false;
-    return bindings <= (caps->storage_max ? caps->storage_max : 8) &&
-           bindings <= DEVICE_BINDING_MAX;
+    return bindings <= caps->storage_max;
 }
 
 bool tile_attention_fits(const graph *g, const graph_store *store, const lower_settings *settings,
                          const fused_attention *f) {
     attention_task a;
     if (!store->device) return false;
-    const lowering l = {.g = g,
-                        .store = (graph_store *)(uintptr_t)store,
-                        .caps = device_caps_of(store->device),
-                        .settings = *settings};
+    const lowering l = lower_asked(g, store, settings);
     attention_task_of_fused(g, f, &a);
     if (!binds(g, store, f, attention_bindings(&l, &a))) return false;
     return form_of(device_caps_of(store->device), &a) != FORM_NONE;

@@ -6,6 +6,7 @@
 
 #include "tile/fused.h"
 #include "tile/kernel.h"
+#include "tile/whole.h"
 
 #define ATTENTION_LEAST (-3e38f)    /* below every score */
 #define ATTENTION_NO_KEYS (-1e38f)  /* the largest score of no keys */
@@ -81,6 +82,9 @@ ir_id attention_cache_at(const attention_cache *c, ir_id base, ir_id place, ir_i
 /* An eight by its number, as it lies: raw words, to be kept until they are numbers, f32x8. */
 void attention_cache_load(const attention_cache *c, ir_id eight, ir_id *raw);
 ir_id attention_cache_values(const attention_cache *c, const ir_id *raw);
+/* The same by way of registers, raw words from place * c->raw on. */
+void attention_cache_fetch(const attention_cache *c, ir_id eight, ir_memory to, uint32_t place);
+ir_id attention_cache_fetched(const attention_cache *c, ir_memory from, uint32_t place);
 /* Where an element lies in what is bound. */
 ir_id attention_cache_bound(const attention_cache *c, ir_id element);
 /* `width` elements as f32; in one block. */
@@ -121,6 +125,12 @@ void attention_keys_of(const attention_places *p, tile_kernel *k, const attentio
 /* 1 / total; without keys a number, so that their sum of 0 stays 0. */
 ir_id attention_inverse(tile_kernel *k, ir_id total);
 
+/* Where a workgroup's sums go: bound as "out", and "stats" where there are pieces. */
+typedef struct attention_result {
+    ir_memory out, stats;
+} attention_result;
+void attention_result_bind(attention_result *r, tile_kernel *k, const attention_task *a);
+
 beryl_status attention_merge(lowering *l, const graph_node *node, const attention_task *a,
                              beryl_error *error);
 
@@ -143,11 +153,13 @@ typedef struct attention_lines {
     bool by_eights;
     /* f32 [heads + apart + 2, d], set before they are made */
     ir_memory memory;
-    ir_memory q; /* bound before */
-    ir_memory key, value, norms, angles, tree, lines;
+    attention_cache keys, values;
+    attention_places places;
+    attention_result result;
+    attention_keys of; /* of the row */
+    ir_memory q, key, value, norms, angles, tree, lines;
     ir_id q_offset, angles_offset, w_q, w_k, scale, eps;
-    /* member: the group; fresh: this workgroup has the row's own key; once it is loaded, attention
-     * asks whether position and slot are some */
+    /* member: the group; fresh: this workgroup has the row's own key */
     ir_id local, lane, member, row, piece, first_head, kv, fresh;
     uint32_t rounds;
     /* of each eight of the first round's lines: norm's weights and cosine, sine for its two fours,
@@ -155,20 +167,29 @@ typedef struct attention_lines {
     ir_id factors[ATTENTION_LINE_EIGHTS_MAX][4];
 } attention_lines;
 
-void attention_lines_bind(attention_lines *x);
+/* All that the kernel reads and writes; halves: as of attention_caches_bind. */
+void attention_lines_bind(attention_lines *x, bool halves);
 void attention_lines_declare(attention_lines *x);
+/* The keys that the row sees; lines may be asked for before. */
+void attention_lines_see(attention_lines *x);
 void attention_lines_load(attention_lines *x);
 /* Norms, rotations, scale. */
 void attention_lines_make(attention_lines *x);
 /* The first workgroup of a kv head stores the row's own key and value, if it has one (fresh).
  * After a barrier. */
-void attention_lines_store_own(attention_lines *x, const attention_keys *of,
-                               const attention_cache *keys, const attention_cache *values);
+void attention_lines_store_own(attention_lines *x);
 /* Where element 4 * four of a line lies: first fours that begin an eight, then those that end
  * one, so that neighbours that read their eights read neighbours. */
 ir_id attention_line_place(attention_lines *x, uint32_t line, ir_id four);
 /* Sum over the lanes of a group; every lane of the workgroup calls it. */
 ir_id attention_lanes_sum(attention_lines *x, ir_id value);
+/* The eight whose first four lies at `at`: f32x8. */
+ir_id attention_line_eight(const attention_lines *x, ir_id at);
+/* Of the result a four of a head, not yet divided by `total`. */
+void attention_lines_result(const attention_lines *x, ir_id head, ir_id four, ir_id sum, ir_id most,
+                            ir_id total);
+/* Of a piece without keys, that it is one. */
+void attention_lines_nothing(const attention_lines *x);
 
 /* Where an element of a line lies among so many in blocks, [d / ATTENTION_BLOCK, lines,
  * ATTENTION_BLOCK], as fragment_multiply wants factors. */
@@ -202,19 +223,6 @@ void attention_rows_end(attention_rows *x);   /* which this ends */
 /* Where key `key`, the turn's last at most, begins in a cache. */
 ir_id attention_rows_key(attention_rows *x, const attention_cache *cache, ir_id key);
 
-/* ---- results --------------------------------------------------------------------------------- */
-
-/* Where a workgroup's sums go: bound as "out", and "stats" where there are pieces. */
-typedef struct attention_result {
-    ir_memory out, stats;
-} attention_result;
-void attention_result_bind(attention_result *r, tile_kernel *k, const attention_task *a);
-/* A four of a head of the workgroup, not yet divided by `total`. */
-void attention_result_store(const attention_result *r, attention_lines *x, ir_id head, ir_id four,
-                            ir_id sum, ir_id most, ir_id total);
-/* Of a piece without keys, that it is one. */
-void attention_result_nothing(const attention_result *r, attention_lines *x);
-
 /* Would it round keys and values that are of the run to halves, and does it read such? */
 bool tile_attention_halves(const graph *g, const graph_store *store, const graph_node *node);
 
@@ -227,8 +235,7 @@ lower_fn tile_fused_attention;
 
 /* ---- forms ----------------------------------------------------------------------------------- */
 
-/* Lanes share keys; d a multiple of 8. */
-bool attention_lanes_fit(const device_caps *caps, const attention_task *a);
+/* Lanes share keys; d a multiple of 8. splits: 0: it does not fit. */
 /* pieces so few that the next product merges them */
 bool attention_lanes_near(const device_caps *caps, const attention_task *a);
 uint32_t attention_lanes_splits(const device_caps *caps, const attention_task *a);
@@ -255,13 +262,11 @@ beryl_status attention_matrix(lowering *l, const graph_node *node, const attenti
                               beryl_error *error);
 
 /* The same for many keys on GPUs with subgroups: heads share what is read of the caches. */
-bool attention_far_fits(const device_caps *caps, const attention_task *a);
 uint32_t attention_far_splits(const device_caps *caps, const attention_task *a);
 beryl_status attention_far(lowering *l, const graph_node *node, const attention_task *a,
                            beryl_error *error);
 
 /* The same with matrix units, F16 or Q8_0 caches; pays where keys are many. n_split above 1. */
-bool attention_units_fit(const device_caps *caps, const attention_task *a);
 uint32_t attention_units_splits(const device_caps *caps, const attention_task *a);
 beryl_status attention_units(lowering *l, const graph_node *node, const attention_task *a,
                              beryl_error *error);

@@ -27,13 +27,6 @@ static inline bool back_owns_rows(const back_task *t) {
     return t->kind == BACK_Q || t->kind == BACK_SUMS;
 }
 
-/* Of the heads of a key as many as a block of so many lines has, which divide them. */
-static inline uint32_t back_heads_of(uint32_t heads, uint32_t lines) {
-    uint32_t n = heads < lines ? heads : lines;
-    while (heads % n) n--;
-    return n;
-}
-
 typedef struct back_lines { /* of rows: q, d; of keys: k, v */
     ir_memory at[2];
     ir_id offset[2];

@@ -6,16 +6,9 @@
  * weights as [other, line]. A product is a sum over elements of an element of the other line, the
  * same in all lanes, times a vector of owned ones. */
 #include "tile/attention_back.h"
+#include "tile/attention_block.h"
 
-enum {
-    VECTORS_MAX = 2, /* of owned lines */
-    EACH = 8,        /* other lines, and elements, whose sums are in registers */
-    OTHERS = 32,     /* of a block; */
-    OTHERS_FAR = 16, /* of long heads, */
-    FAR = 256,       /* which have so many elements */
-    GROUPS_A_UNIT = 2,
-    UNITS = 8 /* where the device tells no number of threads */
-};
+enum { EACH = BLOCK_EACH_MAX };
 
 typedef struct form {
     uint32_t wide, vectors, own, other; /* lanes of a vector; owned and other lines of a block */
@@ -27,35 +20,33 @@ typedef struct block {
     tile_kernel k;
     const back_task *t;
     form f;
+    block_vectors v; /* of owned lines; each: others, and elements */
     back_walk w;
     /* workgroup: owned lines and sums [d, own]; others [other, d]; products, then weights
      * [other, own] */
     ir_memory own[2], others[2], sums, scores, slopes;
-    ir_memory of_own[4];                /* registers [own]: of rows; of keys 0: their places */
-    ir_memory most, total;              /* registers [own], of BACK_SUMS */
-    ir_memory part[VECTORS_MAX * EACH]; /* registers [wide] */
-    ir_id zero;
+    ir_memory of_own[4];   /* registers [own]: of rows; of keys 0: their places */
+    ir_memory most, total; /* registers [own], of BACK_SUMS */
 } block;
 
 static bool form_of(const lowering *l, const back_task *t, form *f) {
     const device_caps *caps = l->caps;
     const attention_task *a = &t->a;
     const bool rows = back_owns_rows(t);
-    const uint32_t heads = a->n_head / a->n_kv,
-                   units = caps->compute_units ? caps->compute_units : UNITS;
+    const uint32_t heads = a->n_head / a->n_kv;
     *f = (form){.wide = TILE_RUN,
-                .vectors = VECTORS_MAX,
-                .other = a->d >= FAR ? OTHERS_FAR : OTHERS,
+                .vectors = BLOCK_VECTORS_MAX,
+                .other = a->d >= BLOCK_FAR ? BLOCK_OTHERS_FAR : BLOCK_OTHERS,
                 .reads = TILE_RUN};
     for (;; f->vectors--) {
         f->own = f->wide * f->vectors;
         const uint32_t lines = rows ? f->own : f->other;
-        f->group = back_heads_of(heads, lines);
+        f->group = whole_divisor(heads, lines);
         f->queries = lines / f->group;
         const uint64_t groups =
-            rows ? (uint64_t)((a->n + f->queries - 1) / f->queries) * (a->n_head / f->group)
-                 : (uint64_t)((a->n_row + f->own - 1) / f->own) * a->n_kv;
-        if (f->vectors == 1 || groups >= GROUPS_A_UNIT * units) break;
+            rows ? (uint64_t)whole_over(a->n, f->queries) * (a->n_head / f->group)
+                 : (uint64_t)whole_over(a->n_row, f->own) * a->n_kv;
+        if (f->vectors == 1 || groups >= BLOCK_GROUPS_A_UNIT * caps->compute_units) break;
     }
     while (f->reads > 1 && !back_reads(l, t, f->reads)) f->reads /= 2;
     const uint64_t floats = (uint64_t)3 * a->d * f->own + 2 * f->other * (a->d + f->own);
@@ -65,36 +56,6 @@ static bool form_of(const lowering *l, const back_task *t, form *f) {
 bool back_block_fits(const lowering *l, const back_task *t) {
     form f;
     return device_is_compiled(l->caps) && t->a.d % EACH == 0 && form_of(l, t, &f);
-}
-
-static ir_id constant(block *x, uint32_t n) {
-    return ir_u32(x->k.b, n);
-}
-
-static ir_id steps(block *x, uint32_t n, uint32_t step) {
-    return ir_loop(x->k.b, x->zero, constant(x, n), constant(x, step));
-}
-
-static ir_id many(block *x, ir_id value) {
-    return ir_splat(x->k.b, value, x->f.wide);
-}
-
-static ir_id number(block *x, float value) {
-    return ir_number(x->k.b, IR_F32, x->f.wide, (double)value);
-}
-
-/* Of [.., own]: where vector v of line i begins. */
-static ir_id line_at(block *x, ir_id i, uint32_t v) {
-    return tile_add(&x->k, tile_mul(&x->k, i, x->f.own), v * x->f.wide);
-}
-
-static ir_id vector_load(block *x, ir_memory from, ir_id at) {
-    return ir_load(x->k.b, from, at, x->f.wide);
-}
-
-/* Vector v of a register array of all owned lines. */
-static ir_id of_lines(block *x, ir_memory from, uint32_t v) {
-    return vector_load(x, from, constant(x, v * x->f.wide));
 }
 
 static bool wants_slopes(const block *x) {
@@ -122,8 +83,8 @@ static void bind(block *x) {
         x->most = ir_register(b, IR_F32, f->own);
         x->total = ir_register(b, IR_F32, f->own);
     }
-    for (uint32_t i = 0; i < f->vectors * EACH; i++) x->part[i] = ir_register(b, IR_F32, f->wide);
-    x->zero = ir_u32(b, 0);
+    x->v = (block_vectors){.k = k, .wide = f->wide, .n = f->vectors, .lines = f->own, .each = EACH};
+    block_bind(&x->v);
 }
 
 /* ---- lines ----------------------------------------------------------------------------------- */
@@ -148,10 +109,10 @@ static void stats_of(block *x, ir_id query, ir_id head, ir_id stats[4]) {
 static void stage_own(block *x, uint32_t which) {
     tile_kernel *k = &x->k;
     ir_builder *b = k->b;
-    ir_id line = steps(x, x->f.own, 1), e = steps(x, x->t->a.d, x->f.reads);
+    ir_id line = block_steps(&x->v, x->f.own, 1), e = block_steps(&x->v, x->t->a.d, x->f.reads);
     ir_id some = back_line_read(&x->w, true, which, line, e, x->f.reads);
     for (uint32_t i = 0; i < x->f.reads; i++)
-        ir_store(b, x->own[which], ir_add(b, line_at(x, tile_add(k, e, i), 0), line),
+        ir_store(b, x->own[which], ir_add(b, block_at(&x->v, tile_add(k, e, i), 0), line),
                  x->f.reads == 1 ? some : ir_extract(b, some, i));
     ir_end(b);
     ir_end(b);
@@ -161,7 +122,7 @@ static void stage_others(block *x, uint32_t which) {
     tile_kernel *k = &x->k;
     ir_builder *b = k->b;
     const uint32_t d = x->t->a.d;
-    ir_id line = steps(x, x->f.other, 1), e = steps(x, d, x->f.reads);
+    ir_id line = block_steps(&x->v, x->f.other, 1), e = block_steps(&x->v, d, x->f.reads);
     ir_store(b, x->others[which], ir_add(b, tile_mul(k, line, d), e),
              back_line_read(&x->w, false, which, line, e, x->f.reads));
     ir_end(b);
@@ -174,7 +135,7 @@ static void begin(block *x) {
     ir_builder *b = k->b;
     const form *f = &x->f;
     const bool sums = x->t->kind == BACK_SUMS;
-    ir_id line = steps(x, f->own, 1);
+    ir_id line = block_steps(&x->v, f->own, 1);
     if (back_owns_rows(x->t)) {
         ir_id query, head, stats[4];
         back_row_of(&x->w, line, &query, &head);
@@ -185,35 +146,19 @@ static void begin(block *x) {
     }
     ir_end(b);
     for (uint32_t v = 0; sums && v < f->vectors; v++) {
-        ir_store(b, x->most, constant(x, v * f->wide), number(x, ATTENTION_NO_KEYS));
-        ir_store(b, x->total, constant(x, v * f->wide), number(x, 0));
+        ir_store(b, x->most, ir_u32(b, v * f->wide), block_number(&x->v, ATTENTION_NO_KEYS));
+        ir_store(b, x->total, ir_u32(b, v * f->wide), block_number(&x->v, 0));
     }
     stage_own(x, 0);
     if (wants_slopes(x)) stage_own(x, 1);
     if (sums) return;
-    ir_id e = steps(x, x->t->a.d * f->own, f->wide);
-    ir_store(b, x->sums, e, number(x, 0));
+    ir_id e = block_steps(&x->v, x->t->a.d * f->own, f->wide);
+    ir_store(b, x->sums, e, block_number(&x->v, 0));
     ir_end(b);
     (void)k;
 }
 
 /* ---- a block of others ----------------------------------------------------------------------- */
-
-/* part[v, i] += vector v of line `line` of `vectors` * number i at `numbers`, `stride` apart. */
-static void add_products(block *x, ir_memory vectors, ir_id line, ir_memory from, ir_id numbers,
-                         uint32_t stride) {
-    ir_builder *b = x->k.b;
-    const form *f = &x->f;
-    ir_id own[VECTORS_MAX];
-    for (uint32_t v = 0; v < f->vectors; v++) own[v] = vector_load(x, vectors, line_at(x, line, v));
-    for (uint32_t i = 0; i < EACH; i++) {
-        ir_id y = many(x, ir_load(b, from, tile_add(&x->k, numbers, i * stride), 1));
-        for (uint32_t v = 0; v < f->vectors; v++) {
-            ir_memory to = x->part[v * EACH + i];
-            ir_store(b, to, x->zero, ir_fma(b, own[v], y, vector_load(x, to, x->zero)));
-        }
-    }
-}
 
 /* Products of pair `which` of lines. */
 static void multiply(block *x, ir_memory out, uint32_t which) {
@@ -221,14 +166,14 @@ static void multiply(block *x, ir_memory out, uint32_t which) {
     ir_builder *b = k->b;
     const form *f = &x->f;
     const uint32_t d = x->t->a.d, n = f->vectors * EACH;
-    ir_id line = steps(x, f->other, EACH);
-    for (uint32_t i = 0; i < n; i++) ir_store(b, x->part[i], x->zero, number(x, 0));
-    ir_id e = steps(x, d, 1);
-    add_products(x, x->own[which], e, x->others[which], ir_add(b, tile_mul(k, line, d), e), d);
+    ir_id line = block_steps(&x->v, f->other, EACH);
+    for (uint32_t i = 0; i < n; i++) ir_store(b, x->v.part[i], x->v.zero, block_number(&x->v, 0));
+    ir_id e = block_steps(&x->v, d, 1);
+    block_add(&x->v, x->own[which], e, x->others[which], ir_add(b, tile_mul(k, line, d), e), d);
     ir_end(b);
     for (uint32_t i = 0; i < n; i++)
-        ir_store(b, out, line_at(x, tile_add(k, line, i % EACH), i / EACH),
-                 vector_load(x, x->part[i], x->zero));
+        ir_store(b, out, block_at(&x->v, tile_add(k, line, i % EACH), i / EACH),
+                 block_load(&x->v, x->v.part[i], x->v.zero));
     ir_end(b);
 }
 
@@ -237,7 +182,7 @@ static void other_stats(block *x, ir_id line, ir_id of[4], ir_id *key) {
     ir_builder *b = x->k.b;
     ir_id query, head, is;
     if (back_owns_rows(x->t)) {
-        *key = many(x, ir_cast(b, IR_F32, ir_add(b, x->w.first_other, line)));
+        *key = block_many(&x->v, ir_cast(b, IR_F32, ir_add(b, x->w.first_other, line)));
         return;
     }
     back_row_of(&x->w, line, &query, &head);
@@ -245,26 +190,27 @@ static void other_stats(block *x, ir_id line, ir_id of[4], ir_id *key) {
     is = back_is_row(&x->w, line);
     of[2] = ir_select(b, is, of[2], ir_f32(b, 1));
     of[3] = ir_select(b, is, of[3], ir_f32(b, 0));
-    for (uint32_t i = 0; i < 4; i++) of[i] = many(x, of[i]);
+    for (uint32_t i = 0; i < 4; i++) of[i] = block_many(&x->v, of[i]);
 }
 
 static ir_id pair_sees(block *x, uint32_t v, ir_id of[4], ir_id *key) {
     ir_builder *b = x->k.b;
-    if (!back_owns_rows(x->t)) *key = of_lines(x, x->of_own[0], v);
-    for (uint32_t i = 0; back_owns_rows(x->t) && i < 4; i++) of[i] = of_lines(x, x->of_own[i], v);
+    if (!back_owns_rows(x->t)) *key = block_of(&x->v, x->of_own[0], v);
+    for (uint32_t i = 0; back_owns_rows(x->t) && i < 4; i++)
+        of[i] = block_of(&x->v, x->of_own[i], v);
     return ir_and(b, ir_ge(b, *key, of[2]), ir_le(b, *key, of[3]));
 }
 
 static void weigh(block *x) {
     ir_builder *b = x->k.b;
-    ir_id line = steps(x, x->f.other, 1), of[4], key;
+    ir_id line = block_steps(&x->v, x->f.other, 1), of[4], key;
     other_stats(x, line, of, &key);
     for (uint32_t v = 0; v < x->f.vectors; v++) {
-        ir_id at = line_at(x, line, v), sees = pair_sees(x, v, of, &key);
-        ir_id slope = wants_slopes(x) ? vector_load(x, x->slopes, at) : IR_NO_ID;
-        ir_id weight =
-            back_weight(&x->w.x, &x->k, x->t, vector_load(x, x->scores, at), slope, of[0], of[1]);
-        ir_store(b, x->scores, at, ir_select(b, sees, weight, number(x, 0)));
+        ir_id at = block_at(&x->v, line, v), sees = pair_sees(x, v, of, &key);
+        ir_id slope = wants_slopes(x) ? block_load(&x->v, x->slopes, at) : IR_NO_ID;
+        ir_id weight = back_weight(&x->w.x, &x->k, x->t, block_load(&x->v, x->scores, at), slope,
+                                   of[0], of[1]);
+        ir_store(b, x->scores, at, ir_select(b, sees, weight, block_number(&x->v, 0)));
     }
     ir_end(b);
 }
@@ -274,33 +220,33 @@ static void add_others(block *x) {
     ir_builder *b = k->b;
     const form *f = &x->f;
     const uint32_t d = x->t->a.d, n = f->vectors * EACH;
-    ir_id e = steps(x, d, EACH);
+    ir_id e = block_steps(&x->v, d, EACH);
     for (uint32_t i = 0; i < n; i++)
-        ir_store(b, x->part[i], x->zero,
-                 vector_load(x, x->sums, line_at(x, tile_add(k, e, i % EACH), i / EACH)));
-    ir_id line = steps(x, f->other, 1);
-    add_products(x, x->scores, line, x->others[x->t->kind == BACK_V],
-                 ir_add(b, tile_mul(k, line, d), e), 1);
+        ir_store(b, x->v.part[i], x->v.zero,
+                 block_load(&x->v, x->sums, block_at(&x->v, tile_add(k, e, i % EACH), i / EACH)));
+    ir_id line = block_steps(&x->v, f->other, 1);
+    block_add(&x->v, x->scores, line, x->others[x->t->kind == BACK_V],
+              ir_add(b, tile_mul(k, line, d), e), 1);
     ir_end(b);
     for (uint32_t i = 0; i < n; i++)
-        ir_store(b, x->sums, line_at(x, tile_add(k, e, i % EACH), i / EACH),
-                 vector_load(x, x->part[i], x->zero));
+        ir_store(b, x->sums, block_at(&x->v, tile_add(k, e, i % EACH), i / EACH),
+                 block_load(&x->v, x->v.part[i], x->v.zero));
     ir_end(b);
 }
 
 static void add_scores(block *x) {
     ir_builder *b = x->k.b;
-    ir_id line = steps(x, x->f.other, 1), of[4], key;
+    ir_id line = block_steps(&x->v, x->f.other, 1), of[4], key;
     other_stats(x, line, of, &key);
     for (uint32_t v = 0; v < x->f.vectors; v++) {
-        ir_id own = constant(x, v * x->f.wide), sees = pair_sees(x, v, of, &key),
-              before = of_lines(x, x->most, v);
-        ir_id score =
-            ir_mul(b, vector_load(x, x->scores, line_at(x, line, v)), many(x, x->w.x.scale));
-        score = ir_select(b, sees, score, number(x, ATTENTION_MASKED));
+        ir_id own = ir_u32(b, v * x->f.wide), sees = pair_sees(x, v, of, &key),
+              before = block_of(&x->v, x->most, v);
+        ir_id score = ir_mul(b, block_load(&x->v, x->scores, block_at(&x->v, line, v)),
+                             block_many(&x->v, x->w.x.scale));
+        score = ir_select(b, sees, score, block_number(&x->v, ATTENTION_MASKED));
         ir_id now = ir_max(b, before, score);
         ir_store(b, x->total, own,
-                 ir_fma(b, of_lines(x, x->total, v), ir_exp(b, ir_sub(b, before, now)),
+                 ir_fma(b, block_of(&x->v, x->total, v), ir_exp(b, ir_sub(b, before, now)),
                         ir_exp(b, ir_sub(b, score, now))));
         ir_store(b, x->most, own, now);
     }
@@ -326,33 +272,34 @@ static void finish_sums(block *x) {
     tile_kernel *k = &x->k;
     ir_builder *b = k->b;
     const attention_task *a = &x->t->a;
-    ir_id line = steps(x, x->f.own, 1), query, head;
+    ir_id line = block_steps(&x->v, x->f.own, 1), query, head;
     ir_id first, end;
     back_row_of(&x->w, line, &query, &head);
     ir_if(b, back_is_row(&x->w, line));
-    ir_store(b, x->part[0], x->zero, number(x, 0));
-    ir_id e = steps(x, a->d, x->f.reads);
-    ir_id at = tile_mul(k, ir_fma(b, query, constant(x, a->n_head), head), a->d);
+    ir_store(b, x->v.part[0], x->v.zero, block_number(&x->v, 0));
+    ir_id e = block_steps(&x->v, a->d, x->f.reads);
+    ir_id at = tile_mul(k, ir_fma(b, query, ir_u32(b, a->n_head), head), a->d);
     ir_id y = ir_load(b, x->w.x.y, ir_add(b, ir_add(b, at, x->w.x.y_offset), e), x->f.reads);
-    ir_store(b, x->part[0], x->zero,
+    ir_store(b, x->v.part[0], x->v.zero,
              ir_fma(b, y, back_read(k, &x->w.x.rows, 1, query, head, e, x->f.reads),
-                    ir_load(b, x->part[0], x->zero, x->f.reads)));
+                    ir_load(b, x->v.part[0], x->v.zero, x->f.reads)));
     ir_end(b);
     back_keys_of(&x->w, query, &first, &end);
     back_store_sums(&x->w.x, k, back_sums_at(&x->w, query, head), ir_load(b, x->most, line, 1),
                     ir_load(b, x->total, line, 1),
-                    tile_sum_vector(k, ir_load(b, x->part[0], x->zero, x->f.reads)), first, end);
+                    tile_sum_vector(k, ir_load(b, x->v.part[0], x->v.zero, x->f.reads)), first,
+                    end);
     ir_end(b);
     ir_end(b);
 }
 
 static void finish(block *x) {
     ir_builder *b = x->k.b;
-    ir_id line = steps(x, x->f.own, 1), is, at = back_result_at(&x->w, line, &is);
+    ir_id line = block_steps(&x->v, x->f.own, 1), is, at = back_result_at(&x->w, line, &is);
     ir_if(b, is);
-    ir_id e = steps(x, x->t->a.d, 1);
+    ir_id e = block_steps(&x->v, x->t->a.d, 1);
     ir_store(b, x->w.x.out, ir_add(b, at, e),
-             ir_load(b, x->sums, ir_add(b, line_at(x, e, 0), line), 1));
+             ir_load(b, x->sums, ir_add(b, block_at(&x->v, e, 0), line), 1));
     ir_end(b);
     ir_end(b);
     ir_end(b);

@@ -20,12 +20,12 @@ static void multiply(back_matrix_kernel *m, ir_fragments c, uint32_t n, ir_fragm
     ir_builder *b = k->b;
     for (uint32_t i = 0; i < n; i += 2) {
         for (uint32_t j = 0; j < 2; j++)
-            ir_fragment_load(b, right, constant(m, j), memory, tile_add(k, from, (i + j) * step),
-                             constant(m, line_of(&m->f)), transposed);
+            ir_fragment_load(b, right, ir_u32(b, j), memory, tile_add(k, from, (i + j) * step),
+                             ir_u32(b, line_of(&m->f)), transposed);
         for (uint32_t j = 0; j < 2; j++)
             for (uint32_t r = 0; r < m->f.each; r++)
-                ir_fragment_mma(b, c, constant(m, r * n + i + j), a, constant(m, left[r]), right,
-                                constant(m, j));
+                ir_fragment_mma(b, c, ir_u32(b, r * n + i + j), a, ir_u32(b, left[r]), right,
+                                ir_u32(b, j));
     }
 }
 
@@ -36,7 +36,7 @@ static void find_products(back_matrix_kernel *m, ir_fragments c, uint32_t which)
     const back_form *f = &m->f;
     const uint32_t line = line_of(f), left[EACH_MAX] = {0, 1};
     for (uint32_t i = 0; i < f->each * m->n_other && !f->direct; i++)
-        ir_fragment_fill(b, c, constant(m, i), ir_f32(b, 0));
+        ir_fragment_fill(b, c, ir_u32(b, i), ir_f32(b, 0));
     for (uint32_t e = 0; e < f->d && f->direct; e += BLOCK)
         ir_fragment_multiply(b, c, m->own[which],
                              tile_add(k, tile_mul(k, tile_div(k, m->warp, 4), 4 * ROWS * BLOCK),
@@ -47,11 +47,11 @@ static void find_products(back_matrix_kernel *m, ir_fragments c, uint32_t which)
     for (uint32_t e = 0; e < f->d; e += DEPTH) {
         for (uint32_t r = 0; r < f->each; r++)
             ir_fragment_load(
-                b, m->left[which], constant(m, r), m->own[which],
+                b, m->left[which], ir_u32(b, r), m->own[which],
                 tile_add(k, tile_mul(k, m->warp, f->each * ROWS * line), r * ROWS * line + e),
-                constant(m, line), false);
+                ir_u32(b, line), false);
         multiply(m, c, m->n_other, m->left[which], left, m->right[which], m->other[which],
-                 constant(m, e), TILE * line, true);
+                 ir_u32(b, e), TILE * line, true);
     }
 }
 
@@ -122,7 +122,7 @@ static pair pair_with(back_matrix_kernel *m, const pair *of, uint32_t q) {
         p.key = ir_splat(b, ir_cast(b, IR_F32, ir_add(b, m->w.first_own, own_line(m, q))), 2);
         return p;
     }
-    ir_id own = ir_load(b, m->of_own, constant(m, q * 4), 4);
+    ir_id own = ir_load(b, m->of_own, ir_u32(b, q * 4), 4);
     for (uint32_t n = 0; n < 4; n++) p.of[n] = ir_splat(b, ir_extract(b, own, n), 2);
     return p;
 }
@@ -140,13 +140,13 @@ static void weigh(back_matrix_kernel *m, bool all) {
         const pair of = pair_of_rows(m, i);
         for (uint32_t q = 0; q < 2 * m->f.each; q++) {
             const pair p = pair_with(m, &of, q);
-            ir_id at = constant(m, q / 2 * m->n_other + i),
+            ir_id at = ir_u32(b, q / 2 * m->n_other + i),
                   x = ir_fragment_get(b, m->score, at, q % 2);
             x = ir_exp2_normal(b, ir_fma(b, x, scale, ir_neg(b, p.of[0])));
             if (!all) x = seen(m, &p, x, 0);
             if (wants_slopes(m->t))
                 x = ir_mul(b, x, ir_sub(b, ir_fragment_get(b, m->slope, at, q % 2), p.of[1]));
-            ir_fragment_set(b, m->weight, constant(m, (q / 2 * m->n_other + i) / 2),
+            ir_fragment_set(b, m->weight, ir_u32(b, (q / 2 * m->n_other + i) / 2),
                             q % 2 + i % 2 * 2, ir_cast(b, m->f.type, x));
         }
     }
@@ -173,7 +173,7 @@ static void hide(back_matrix_kernel *m) {
         const pair of = pair_of_rows(m, i);
         for (uint32_t q = 0; q < 2 * m->f.each; q++) {
             const pair p = pair_with(m, &of, q);
-            ir_id at = constant(m, q / 2 * m->n_other + i);
+            ir_id at = ir_u32(b, q / 2 * m->n_other + i);
             ir_fragment_set(b, m->score, at, q % 2,
                             seen(m, &p, ir_fragment_get(b, m->score, at, q % 2), ATTENTION_MASKED));
         }
@@ -190,35 +190,24 @@ static void sums_turn(back_matrix_kernel *m) {
     hide(m);
     ir_end(b);
     for (uint32_t q = 0; q < 2 * m->f.each; q++) {
-        ir_id before = ir_load(b, m->most, constant(m, q), 1), own = ir_splat(b, before, 2),
+        ir_id before = ir_load(b, m->most, ir_u32(b, q), 1), own = ir_splat(b, before, 2),
               total = ir_number(b, IR_F32, 2, 0);
         for (uint32_t i = 0; i < m->n_other; i++)
             own = ir_max(b, own,
-                         ir_fragment_get(b, m->score, constant(m, q / 2 * m->n_other + i), q % 2));
+                         ir_fragment_get(b, m->score, ir_u32(b, q / 2 * m->n_other + i), q % 2));
         ir_id now = tile_max_vector(k, own), both = ir_splat(b, now, 2);
         for (uint32_t i = 0; i < m->n_other; i++)
             total = ir_add(
                 b, total,
-                ir_exp2_normal(
-                    b,
-                    ir_sub(b,
-                           ir_fragment_get(b, m->score, constant(m, q / 2 * m->n_other + i), q % 2),
-                           both)));
-        ir_id kept = ir_mul(b, ir_load(b, m->total, constant(m, q), 1),
+                ir_exp2_normal(b, ir_sub(b,
+                                         ir_fragment_get(b, m->score,
+                                                         ir_u32(b, q / 2 * m->n_other + i), q % 2),
+                                         both)));
+        ir_id kept = ir_mul(b, ir_load(b, m->total, ir_u32(b, q), 1),
                             ir_exp2_normal(b, ir_sub(b, before, now)));
-        ir_store(b, m->total, constant(m, q), ir_add(b, kept, tile_sum_vector(k, total)));
-        ir_store(b, m->most, constant(m, q), now);
+        ir_store(b, m->total, ir_u32(b, q), ir_add(b, kept, tile_sum_vector(k, total)));
+        ir_store(b, m->most, ir_u32(b, q), now);
     }
-}
-
-/* Over the lanes that share a line. */
-static ir_id shared(back_matrix_kernel *m, ir_id x, bool sum) {
-    ir_builder *b = m->k.b;
-    for (uint32_t mask = 1; mask < 4; mask *= 2) {
-        ir_id other = ir_subgroup_shuffle_xor(b, x, mask);
-        x = sum ? ir_add(b, x, other) : ir_max(b, x, other);
-    }
-    return x;
 }
 
 /* y d of the lane's rows, but for what the lanes that share them have. */
@@ -230,17 +219,16 @@ static void find_deltas(back_matrix_kernel *m) {
     for (uint32_t q = 0; q < 2 * m->f.each; q++) {
         ir_id query, head, at;
         back_row_of(&m->w, own_line(m, q), &query, &head);
-        at = tile_mul(k, ir_fma(b, query, constant(m, a->n_head), head), a->d);
-        ir_store(b, part, constant(m, 0), ir_number(b, IR_F32, 4, 0));
-        ir_id e = ir_loop_unrolled(b, tile_mul(k, tile_rem(k, m->lane, 4), 4), constant(m, a->d),
-                                   constant(m, 16), 4);
+        at = tile_mul(k, ir_fma(b, query, ir_u32(b, a->n_head), head), a->d);
+        ir_store(b, part, ir_u32(b, 0), ir_number(b, IR_F32, 4, 0));
+        ir_id e = ir_loop_unrolled(b, tile_mul(k, tile_rem(k, m->lane, 4), 4), ir_u32(b, a->d),
+                                   ir_u32(b, 16), 4);
         ir_id y = ir_load(b, m->w.x.y, ir_add(b, ir_add(b, at, m->w.x.y_offset), e), 4);
-        ir_store(b, part, constant(m, 0),
+        ir_store(b, part, ir_u32(b, 0),
                  ir_fma(b, y, back_read(k, &m->w.x.rows, 1, query, head, e, 4),
-                        ir_load(b, part, constant(m, 0), 4)));
+                        ir_load(b, part, ir_u32(b, 0), 4)));
         ir_end(b);
-        ir_store(b, m->delta, constant(m, q),
-                 tile_sum_vector(k, ir_load(b, part, constant(m, 0), 4)));
+        ir_store(b, m->delta, ir_u32(b, q), tile_sum_vector(k, ir_load(b, part, ir_u32(b, 0), 4)));
     }
 }
 
@@ -249,17 +237,17 @@ static void sums_finish(back_matrix_kernel *m) {
     ir_builder *b = k->b;
     find_deltas(m);
     for (uint32_t q = 0; q < 2 * m->f.each; q++) {
-        ir_id own = ir_load(b, m->most, constant(m, q), 1), most = shared(m, own, false),
-              total = ir_mul(b, ir_load(b, m->total, constant(m, q), 1),
+        ir_id own = ir_load(b, m->most, ir_u32(b, q), 1), most = attention_quad(m->k.b, own, false),
+              total = ir_mul(b, ir_load(b, m->total, ir_u32(b, q), 1),
                              ir_exp2_normal(b, ir_sub(b, own, most)));
         ir_id line = own_line(m, q), query, head;
         attention_keys keys;
-        ir_id delta = shared(m, ir_load(b, m->delta, constant(m, q), 1), true);
-        total = shared(m, total, true);
+        ir_id delta = attention_quad(m->k.b, ir_load(b, m->delta, ir_u32(b, q), 1), true);
+        total = attention_quad(m->k.b, total, true);
         back_row_of(&m->w, line, &query, &head);
         attention_keys_of(&m->w.x.places, k, &m->t->a, query, &keys);
-        ir_if(b, ir_and(b, ir_eq(b, tile_rem(k, m->lane, 4), constant(m, 0)),
-                        back_is_row(&m->w, line)));
+        ir_if(b,
+              ir_and(b, ir_eq(b, tile_rem(k, m->lane, 4), ir_u32(b, 0)), back_is_row(&m->w, line)));
         back_store_sums(&m->w.x, k, back_sums_at(&m->w, query, head),
                         ir_mul(b, most, ir_f32(b, 1 / LOG2_E)), total, delta, keys.first, keys.end);
         ir_end(b);
@@ -280,7 +268,7 @@ static void own_rows(back_matrix_kernel *m) {
     ir_id found[4], range[4];
     back_own(&m->w);
     for (uint32_t q = 0; q < 2 * f->each; q++)
-        ir_store(b, m->of_own, constant(m, q * 4), back_stats_of(m, own_line(m, q)));
+        ir_store(b, m->of_own, ir_u32(b, q * 4), back_stats_of(m, own_line(m, q)));
     back_reach(m, f->own, IR_NO_ID, found);
     back_stage_own(m);
     ir_id none = ir_lt(b, found[1], found[0]), zero = ir_f32(b, 0), one = ir_f32(b, 1);
@@ -288,13 +276,13 @@ static void own_rows(back_matrix_kernel *m) {
     found[1] = ir_select(b, none, zero, ir_add(b, found[1], one));
     found[3] = ir_add(b, found[3], one);
     for (uint32_t i = 0; i < 4; i++) found[i] = ir_cast(b, IR_U32, found[i]);
-    ir_if(b, ir_eq(b, m->local, constant(m, 0)));
-    for (uint32_t i = 0; i < 4; i++) ir_store(b, m->uniform, constant(m, i), found[i]);
+    ir_if(b, ir_eq(b, m->local, ir_u32(b, 0)));
+    for (uint32_t i = 0; i < 4; i++) ir_store(b, m->uniform, ir_u32(b, i), found[i]);
     ir_end(b);
-    for (uint32_t i = 0; i < 4; i++) range[i] = ir_uniform_load(b, m->uniform, constant(m, i));
+    for (uint32_t i = 0; i < 4; i++) range[i] = ir_uniform_load(b, m->uniform, ir_u32(b, i));
     m->w.first_other = range[0];
-    if (f->direct) back_copy_others(m, constant(m, 0));
-    m->w.first_other = ir_loop(b, range[0], range[1], constant(m, f->other));
+    if (f->direct) back_copy_others(m, ir_u32(b, 0));
+    m->w.first_other = ir_loop(b, range[0], range[1], ir_u32(b, f->other));
     m->whole = ir_and(b, ir_ge(b, m->w.first_other, range[2]),
                       ir_le(b, tile_add(k, m->w.first_other, f->other), range[3]));
     if (f->direct) {
@@ -303,7 +291,7 @@ static void own_rows(back_matrix_kernel *m) {
         back_arrive(m);
         ir_if(b, ir_lt(b, next, range[1]));
         m->w.first_other = next;
-        back_copy_others(m, ir_sub(b, constant(m, f->other * f->d), m->slot));
+        back_copy_others(m, ir_sub(b, ir_u32(b, f->other * f->d), m->slot));
         m->w.first_other = now;
         ir_end(b);
     } else {
@@ -320,7 +308,7 @@ static void own_rows(back_matrix_kernel *m) {
 /* A tile of queries from `first` on. */
 static void take_queries(back_matrix_kernel *m, ir_id first) {
     ir_builder *b = m->k.b;
-    ir_id n = m->w.x.n_row, queries = constant(m, m->f.queries);
+    ir_id n = m->w.x.n_row, queries = ir_u32(b, m->f.queries);
     m->w.first_other = ir_min(b, first, tile_add(&m->k, n, UINT32_MAX));
     m->w.n_query = ir_min(b, queries, ir_sub(b, ir_max(b, n, first), first));
 }
@@ -335,9 +323,8 @@ static void look(back_matrix_kernel *m) {
     back_reach(m, f->other, tile_mul(k, m->warp, f->other * 4), range);
     ir_id meet = ir_and(b, ir_le(b, range[0], last), ir_ge(b, range[1], begin)),
           whole = ir_and(b, ir_le(b, range[2], begin), ir_ge(b, range[3], last));
-    ir_id found =
-        ir_select(b, meet, ir_select(b, whole, constant(m, 2), constant(m, 1)), constant(m, 0));
-    ir_if(b, ir_eq(b, m->lane, constant(m, 0)));
+    ir_id found = ir_select(b, meet, ir_select(b, whole, ir_u32(b, 2), ir_u32(b, 1)), ir_u32(b, 0));
+    ir_if(b, ir_eq(b, m->lane, ir_u32(b, 0)));
     ir_store(b, m->uniform, m->warp, found);
     ir_end(b);
 }
@@ -347,13 +334,13 @@ static void copy_next(back_matrix_kernel *m, ir_id first, ir_id tile) {
     tile_kernel *k = &m->k;
     ir_builder *b = k->b;
     const back_form *f = &m->f;
-    ir_id next = tile_add(k, tile, 1), last = ir_min(b, next, constant(m, f->warps - 1));
+    ir_id next = tile_add(k, tile, 1), last = ir_min(b, next, ir_u32(b, f->warps - 1));
     m->slot = slot_of(m, tile);
     back_arrive(m);
-    ir_if(b, ir_and(b, ir_lt(b, next, constant(m, f->warps)),
-                    ir_gt(b, ir_load(b, m->uniform, last, 1), constant(m, 0))));
+    ir_if(b, ir_and(b, ir_lt(b, next, ir_u32(b, f->warps)),
+                    ir_gt(b, ir_load(b, m->uniform, last, 1), ir_u32(b, 0))));
     take_queries(m, ir_add(b, first, tile_mul(k, next, f->queries)));
-    back_copy_others(m, ir_sub(b, constant(m, f->other * f->d), m->slot));
+    back_copy_others(m, ir_sub(b, ir_u32(b, f->other * f->d), m->slot));
     ir_end(b);
 }
 
@@ -365,23 +352,23 @@ static void own_keys(back_matrix_kernel *m) {
     const uint32_t heads = a->n_head / a->n_kv, some = heads / f->split;
     back_own(&m->w);
     back_stage_own(m);
-    ir_id head = ir_loop(b, constant(m, 0), constant(m, some), constant(m, f->group));
-    if (f->split > 1) head = ir_fma(b, m->w.share, constant(m, some), head);
+    ir_id head = ir_loop(b, ir_u32(b, 0), ir_u32(b, some), ir_u32(b, f->group));
+    if (f->split > 1) head = ir_fma(b, m->w.share, ir_u32(b, some), head);
     m->w.first_head = ir_add(b, tile_mul(k, m->w.kv, heads), head);
-    ir_id first = ir_loop(b, constant(m, 0), m->w.x.n_row, constant(m, f->warps * f->queries));
+    ir_id first = ir_loop(b, ir_u32(b, 0), m->w.x.n_row, ir_u32(b, f->warps * f->queries));
     if (f->direct) {
         ir_barrier(b);
         take_queries(m, first);
-        back_copy_others(m, constant(m, 0));
+        back_copy_others(m, ir_u32(b, 0));
     }
     take_queries(m, ir_add(b, first, tile_mul(k, m->warp, f->queries)));
     if (!f->direct) ir_barrier(b);
     look(m);
-    ir_id tile = ir_loop(b, constant(m, 0), constant(m, f->warps), constant(m, 1)),
+    ir_id tile = ir_loop(b, ir_u32(b, 0), ir_u32(b, f->warps), ir_u32(b, 1)),
           meets = ir_uniform_load(b, m->uniform, tile);
     if (f->direct) copy_next(m, first, tile);
-    ir_if(b, ir_gt(b, meets, constant(m, 0)));
-    m->whole = ir_eq(b, meets, constant(m, 2));
+    ir_if(b, ir_gt(b, meets, ir_u32(b, 0)));
+    m->whole = ir_eq(b, meets, ir_u32(b, 2));
     m->stats_at = tile_mul(k, tile, f->other * 4);
     if (!f->direct) {
         take_queries(m, ir_add(b, first, tile_mul(k, tile, f->queries)));
@@ -408,10 +395,10 @@ static void finish(back_matrix_kernel *m) {
         ir_if(b, is);
         for (uint32_t c = 0; c < m->n_column; c++) {
             ir_id e = tile_add(k, column, c * TILE);
-            if (f->d != a->d) ir_if(b, ir_lt(b, e, constant(m, a->d)));
+            if (f->d != a->d) ir_if(b, ir_lt(b, e, ir_u32(b, a->d)));
             ir_store(b, m->w.x.out, ir_add(b, at, e),
                      ir_mul(b,
-                            ir_fragment_get(b, m->sum, constant(m, q / 2 * m->n_column + c), q % 2),
+                            ir_fragment_get(b, m->sum, ir_u32(b, q / 2 * m->n_column + c), q % 2),
                             factor));
             if (f->d != a->d) ir_end(b);
         }
@@ -442,11 +429,11 @@ beryl_status back_matrix(lowering *l, const graph_node *node, const back_task *t
     back_bind_matrix(&m);
     if (t.kind == BACK_SUMS)
         for (uint32_t q = 0; q < 2 * f->each; q++) {
-            ir_store(b, m.most, constant(&m, q), ir_f32(b, ATTENTION_NO_KEYS));
-            ir_store(b, m.total, constant(&m, q), ir_f32(b, 0));
+            ir_store(b, m.most, ir_u32(b, q), ir_f32(b, ATTENTION_NO_KEYS));
+            ir_store(b, m.total, ir_u32(b, q), ir_f32(b, 0));
         }
     for (uint32_t c = 0; t.kind != BACK_SUMS && c < f->each * m.n_column; c++)
-        ir_fragment_fill(b, m.sum, constant(&m, c), ir_f32(b, 0));
+        ir_fragment_fill(b, m.sum, ir_u32(b, c), ir_f32(b, 0));
     if (back_owns_rows(&t)) own_rows(&m);
     else own_keys(&m);
     if (t.kind == BACK_SUMS) sums_finish(&m);

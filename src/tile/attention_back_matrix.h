@@ -61,10 +61,6 @@ typedef struct back_matrix_kernel {
     ir_id whole;                    /* every owned line meets every other one */
 } back_matrix_kernel;
 
-static inline ir_id constant(back_matrix_kernel *m, uint32_t n) {
-    return ir_u32(m->k.b, n);
-}
-
 bool back_form_of(const lowering *l, const back_task *t, back_form *f);
 void back_bind_matrix(back_matrix_kernel *m);
 

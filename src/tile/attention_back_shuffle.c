@@ -35,20 +35,16 @@ static bool wants_slopes(const shuffle *x) {
     return x->w.t->kind == BACK_Q || x->w.t->kind == BACK_K;
 }
 
-static ir_id constant(shuffle *x, uint32_t n) {
-    return ir_u32(x->k.b, n);
-}
-
 static ir_id get(shuffle *x, ir_memory from, uint32_t i) {
-    return ir_load(x->k.b, from, constant(x, i), 1);
+    return ir_load(x->k.b, from, ir_u32(x->k.b, i), 1);
 }
 
 static void set(shuffle *x, ir_memory to, uint32_t i, ir_id value) {
-    ir_store(x->k.b, to, constant(x, i), value);
+    ir_store(x->k.b, to, ir_u32(x->k.b, i), value);
 }
 
 static ir_id elements(shuffle *x) {
-    return ir_loop(x->k.b, x->zero, constant(x, x->w.t->a.d), constant(x, FOUR));
+    return ir_loop(x->k.b, x->zero, ir_u32(x->k.b, x->w.t->a.d), ir_u32(x->k.b, FOUR));
 }
 
 /* What sums say of a row of the owned or the other block; of BACK_SUMS the first two are 0. */
@@ -113,7 +109,7 @@ static void weigh(shuffle *x) {
                                          ir_extract(b, stats, 0), ir_extract(b, stats, 1));
         ir_id sees = ir_and(b, ir_ge(b, place, ir_extract(b, stats, 2)),
                             ir_le(b, place, ir_extract(b, stats, 3)));
-        if (!rows) sees = ir_and(b, sees, back_is_row(&x->w, constant(x, i)));
+        if (!rows) sees = ir_and(b, sees, back_is_row(&x->w, ir_u32(b, i)));
         set(x, x->weights, i, ir_select(b, sees, weight, ir_f32(b, 0)));
     }
 }
@@ -168,7 +164,7 @@ static void finish_sums(shuffle *x, ir_id is) {
     ir_if(b, is);
     ir_set(b, x->slopes, ir_f32(b, 0));
     const ir_id e = elements(x),
-                at = tile_mul(k, ir_fma(b, query, constant(x, a->n_head), head), a->d),
+                at = tile_mul(k, ir_fma(b, query, ir_u32(b, a->n_head), head), a->d),
                 y = ir_load(b, x->w.x.y, ir_add(b, ir_add(b, at, x->w.x.y_offset), e), FOUR),
                 d = back_read(k, &x->w.x.rows, 1, query, head, e, FOUR);
     ir_id sum = ir_get(b, x->slopes);
@@ -196,7 +192,7 @@ beryl_status back_shuffle(lowering *l, const graph_node *node, const back_task *
     tile_kernel *k = &x.k;
     const bool sums = t->kind == BACK_SUMS;
     const uint32_t lines = back_owns_rows(t) ? LANES : OTHERS;
-    x.w.group = back_heads_of(t->a.n_head / t->a.n_kv, lines);
+    x.w.group = whole_divisor(t->a.n_head / t->a.n_kv, lines);
     x.w.queries = lines / x.w.group;
     tile_begin(k, l, node, sums ? "attention_sums_shuffle" : "attention_back_shuffle", LANES);
     ir_builder *b = k->b;

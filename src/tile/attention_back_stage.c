@@ -15,10 +15,10 @@ static uint32_t bytes_of(const back_form *f, const back_task *t) {
 static void group_heads(back_form *f, const attention_task *a, bool rows, uint32_t units) {
     uint32_t heads = a->n_head / a->n_kv;
     const uint32_t lines = rows ? f->own : f->other;
-    const uint64_t groups = (uint64_t)((a->n_row + f->own - 1) / f->own) * a->n_kv * f->parts;
+    const uint64_t groups = (uint64_t)whole_over(a->n_row, f->own) * a->n_kv * f->parts;
     f->split = 1;
     while (!rows && groups * f->split < units && heads % 2 == 0) f->split *= 2, heads /= 2;
-    f->group = heads < lines ? heads : lines;
+    f->group = whole_least(heads, lines);
     while (heads % f->group || lines % f->group) f->group--;
     f->queries = lines / f->group;
 }
@@ -58,8 +58,8 @@ bool back_form_of(const lowering *l, const back_task *t, back_form *f) {
         g.columns = g.d / g.parts;
         group_heads(&g, a, rows, units);
         const uint64_t groups =
-            (rows ? (uint64_t)((a->n + g.queries - 1) / g.queries) * (a->n_head / g.group)
-                  : (uint64_t)((a->n_row + g.own - 1) / g.own) * a->n_kv * g.split) *
+            (rows ? (uint64_t)whole_over(a->n, g.queries) * (a->n_head / g.group)
+                  : (uint64_t)whole_over(a->n_row, g.own) * a->n_kv * g.split) *
             g.parts;
         if (g.direct && (!caps->multiplies_memory || a->d % BLOCK || others > HALVES_MAX)) continue;
         if (a->d > forms[i].d_max || bytes_of(&g, t) > caps->workgroup_bytes ||
@@ -182,10 +182,10 @@ void back_reach(back_matrix_kernel *m, uint32_t lines, ir_id keep, ir_id range[4
     range[0] = range[3] = far, range[1] = range[2] = none;
     for (uint32_t i = 0; i < lines; i += LANES) {
         ir_id line = tile_add(k, m->lane, i);
-        if (lines < LANES) line = ir_min(b, line, constant(m, lines - 1));
+        if (lines < LANES) line = ir_min(b, line, ir_u32(b, lines - 1));
         ir_id of = back_stats_of(m, line), low = ir_extract(b, of, 2), high = ir_extract(b, of, 3),
               some = ir_le(b, low, high);
-        if (keep != IR_NO_ID && lines < LANES) ir_if(b, ir_lt(b, m->lane, constant(m, lines)));
+        if (keep != IR_NO_ID && lines < LANES) ir_if(b, ir_lt(b, m->lane, ir_u32(b, lines)));
         if (keep != IR_NO_ID) ir_store(b, m->stats, ir_add(b, keep, tile_mul(k, line, 4)), of);
         if (keep != IR_NO_ID && lines < LANES) ir_end(b);
         range[0] = ir_min(b, range[0], ir_select(b, some, low, far));
@@ -204,19 +204,13 @@ static ir_id eight_of(back_matrix_kernel *m, bool own, uint32_t which, ir_id lin
     ir_builder *b = m->k.b;
     const uint32_t d = m->t->a.d;
     const bool guard = m->f.d != d;
-    ir_id inside = guard ? ir_min(b, e, constant(m, d - EIGHT)) : e, both[2];
+    ir_id inside = guard ? ir_min(b, e, ir_u32(b, d - EIGHT)) : e, both[2];
     for (uint32_t i = 0; i < 2; i++)
         both[i] = back_line_read(&m->w, own, which, line, tile_add(&m->k, inside, 4 * i), 4);
     ir_id x = ir_compose(b, both, 2);
-    return guard ? ir_select(b, ir_splat(b, ir_lt(b, e, constant(m, d)), EIGHT), x,
+    return guard ? ir_select(b, ir_splat(b, ir_lt(b, e, ir_u32(b, d)), EIGHT), x,
                              ir_number(b, IR_F32, EIGHT, 0))
                  : x;
-}
-
-static ir_id staged_at(back_matrix_kernel *m, ir_id line, ir_id e, uint32_t lines) {
-    tile_kernel *k = &m->k;
-    return m->f.direct ? attention_block_at(k, line, e, lines)
-                       : ir_add(k->b, tile_mul(k, line, line_of(&m->f)), e);
 }
 
 void back_copy_others(back_matrix_kernel *m, ir_id slot) {
@@ -230,8 +224,10 @@ void back_copy_others(back_matrix_kernel *m, ir_id slot) {
         ir_id number = tile_add(k, m->local, turn), line = tile_div(k, number, eights),
               e = tile_mul(k, tile_rem(k, number, eights), EIGHT), at, head;
         const uint32_t heads = back_line_of(&m->w, false, line, &at, &head) ? a->n_head : a->n_kv;
-        ir_id from = ir_add(b, tile_mul(k, ir_fma(b, at, constant(m, heads), head), a->d), e),
-              to = ir_add(b, slot, staged_at(m, line, e, f->other));
+        ir_id from = ir_add(b, tile_mul(k, ir_fma(b, at, ir_u32(b, heads), head), a->d), e),
+              to = ir_add(
+                  b, slot,
+                  attention_staged_at(&m->k, m->f.direct, line_of(&m->f), line, e, f->other));
         const uint32_t begins[BACK_HALVES] = {m->other_at[0], m->other_at[1], m->twin_at};
         const ir_memory memory[BACK_HALVES] = {m->other[0], m->other[1], m->twin};
         for (uint32_t i = 0; i < BACK_HALVES; i++)
@@ -256,17 +252,17 @@ static void stage(back_matrix_kernel *m, bool own, uint32_t which) {
                    threads = f->warps * LANES, turns = (n + threads - 1) / threads,
                    ahead = turns < EIGHTS_AHEAD ? turns : EIGHTS_AHEAD;
     const ir_memory to = own ? m->own[which] : m->other[which];
-    ir_id turn = ir_loop(b, constant(m, 0), constant(m, turns), constant(m, ahead));
+    ir_id turn = ir_loop(b, ir_u32(b, 0), ir_u32(b, turns), ir_u32(b, ahead));
     ir_id x[EIGHTS_AHEAD], at[EIGHTS_AHEAD], is[EIGHTS_AHEAD];
     for (uint32_t i = 0; i < ahead; i++) {
         ir_id number = ir_add(b, m->local, tile_mul(k, tile_add(k, turn, i), threads));
         ir_id line = tile_div(k, number, eights),
               e = tile_mul(k, tile_rem(k, number, eights), EIGHT);
-        is[i] = ir_lt(b, line, constant(m, lines));
-        line = ir_min(b, line, constant(m, lines - 1));
+        is[i] = ir_lt(b, line, ir_u32(b, lines));
+        line = ir_min(b, line, ir_u32(b, lines - 1));
         x[i] = eight_of(m, own, which, line, e);
         if (own && m->t->kind == BACK_SUMS) x[i] = ir_mul(b, x[i], ir_splat(b, m->scale, EIGHT));
-        at[i] = staged_at(m, line, e, lines);
+        at[i] = attention_staged_at(&m->k, m->f.direct, line_of(&m->f), line, e, lines);
         if (f->direct) at[i] = tile_add(k, at[i], m->own_at[which]);
     }
     for (uint32_t i = 0; i < ahead; i++) {

@@ -46,8 +46,7 @@ static bool form_at(const lowering *l, const back_task *t, uint32_t i, form *f) 
                       {32, 32, 4, 8, 4, 32, 8},  {32, 16, 4, 8, 4, 32, 8},
                       {32, 16, 2, 8, 4, 32, 8},  {32, 16, 2, 8, 2, 16, 4}};
     const device_caps *caps = l->caps;
-    const uint32_t memory = caps->workgroup_bytes ? caps->workgroup_bytes : 16384,
-                   invocations = caps->workgroup_invocations ? caps->workgroup_invocations : 256;
+    const uint32_t memory = caps->workgroup_bytes, invocations = caps->workgroup_invocations;
     const attention_task *a = &t->a;
     uint32_t heads = a->n_head / a->n_kv;
     if (a->d > forms[i].d_max * 16u) return false;
@@ -66,9 +65,9 @@ static bool form_at(const lowering *l, const back_task *t, uint32_t i, form *f) 
     const uint32_t rows = back_owns_rows(t) ? f->own : f->other,
                    units = caps->compute_units ? caps->compute_units : UNITS;
     while (!back_owns_rows(t) && !device_is_processor(caps) && heads % 2 == 0 &&
-           (uint64_t)((a->n_row + f->own - 1) / f->own) * a->n_kv * f->split < units)
+           (uint64_t)whole_over(a->n_row, f->own) * a->n_kv * f->split < units)
         f->split *= 2, heads /= 2;
-    f->group = back_heads_of(heads, rows);
+    f->group = whole_divisor(heads, rows);
     f->queries = rows / f->group;
     f->columns = whole_of(f, a->d) / f->across;
     f->wide = f->columns % 4 == 0 ? 4 : f->columns % 2 == 0 ? 2 : 1;
@@ -86,10 +85,9 @@ static uint32_t rule_of(const lowering *l, const back_task *t) {
     if (a->d > D_MAX) return FORMS;
     for (uint32_t i = 0; i < FORMS; i++) {
         if (!form_at(l, t, i, &f)) continue;
-        const uint64_t groups =
-            back_owns_rows(t)
-                ? (uint64_t)((a->n + f.queries - 1) / f.queries) * (a->n_head / f.group)
-                : (uint64_t)((a->n_row + f.own - 1) / f.own) * a->n_kv * f.split;
+        const uint64_t groups = back_owns_rows(t)
+                                    ? (uint64_t)whole_over(a->n, f.queries) * (a->n_head / f.group)
+                                    : (uint64_t)whole_over(a->n_row, f.own) * a->n_kv * f.split;
         if (groups > most) most = groups, best = i;
         if (groups >= units - units / 8) break;
     }
@@ -123,22 +121,18 @@ typedef struct tile {
     ir_id local, across, down;
 } tile;
 
-static ir_id constant(tile *t, uint32_t n) {
-    return ir_u32(t->k.b, n);
-}
-
 static ir_id steps(tile *t, uint32_t n, uint32_t step) {
-    return ir_loop(t->k.b, constant(t, 0), constant(t, n), constant(t, step));
+    return ir_loop(t->k.b, ir_u32(t->k.b, 0), ir_u32(t->k.b, n), ir_u32(t->k.b, step));
 }
 
 /* A loop whose body is short, TURNS of them written out. */
 static ir_id turns(tile *t, uint32_t n) {
-    return ir_loop_unrolled(t->k.b, constant(t, 0), constant(t, n), constant(t, TURNS), 2);
+    return ir_loop_unrolled(t->k.b, ir_u32(t->k.b, 0), ir_u32(t->k.b, n), ir_u32(t->k.b, TURNS), 2);
 }
 
 /* This lane's work of n units. */
 static ir_id share(tile *t, uint32_t n) {
-    return ir_loop(t->k.b, t->local, constant(t, n), constant(t, t->f.lanes));
+    return ir_loop(t->k.b, t->local, ir_u32(t->k.b, n), ir_u32(t->k.b, t->f.lanes));
 }
 
 static void bind(tile *t) {
@@ -174,9 +168,9 @@ static ir_id line_read(tile *t, bool own, uint32_t which, ir_id line, ir_id e) {
     ir_builder *b = t->k.b;
     const uint32_t d = t->t->a.d, unit = t->f.unit;
     const bool guard = d % t->f.part || !own;
-    ir_id inside = guard ? ir_min(b, e, constant(t, d - unit)) : e,
+    ir_id inside = guard ? ir_min(b, e, ir_u32(b, d - unit)) : e,
           x = back_line_read(&t->w, own, which, line, inside, unit);
-    return guard ? ir_select(b, ir_splat(b, ir_lt(b, e, constant(t, d)), unit), x,
+    return guard ? ir_select(b, ir_splat(b, ir_lt(b, e, ir_u32(b, d)), unit), x,
                              ir_number(b, IR_F32, unit, 0))
                  : x;
 }
@@ -211,7 +205,7 @@ static void stage_lines(tile *t, ir_id base) {
     const uint32_t whole = whole_of(f, t->t->a.d), units = whole / f->unit;
     ir_id i = share(t, f->lines * units), line = tile_div(k, i, units),
           e = tile_mul(k, tile_rem(k, i, units), f->unit);
-    ir_store(b, t->stage, ir_fma(b, line, constant(t, whole), e),
+    ir_store(b, t->stage, ir_fma(b, line, ir_u32(b, whole), e),
              line_read(t, false, t->t->kind == BACK_V, ir_add(b, base, line), e));
     ir_end(b);
 }
@@ -230,7 +224,7 @@ static void add_product(tile *t, ir_memory to, ir_id e) {
                         f->part * f->own);
     ir_id other = ir_load(b, t->stage, at, n);
     for (uint32_t r = 0; r < f->each; r++) {
-        ir_id place = constant(t, r * n);
+        ir_id place = ir_u32(b, r * n);
         ir_store(b, to, place, ir_fma(b, ir_splat(b, own[r], n), other, ir_load(b, to, place, n)));
     }
 }
@@ -240,7 +234,7 @@ static void multiply(tile *t, ir_memory to, uint32_t which) {
     ir_builder *b = t->k.b;
     const form *f = &t->f;
     for (uint32_t r = 0; r < f->each; r++)
-        ir_store(b, to, constant(t, r * f->each_other), ir_number(b, IR_F32, f->each_other, 0));
+        ir_store(b, to, ir_u32(b, r * f->each_other), ir_number(b, IR_F32, f->each_other, 0));
     ir_id part = steps(t, t->t->a.d, f->part);
     ir_barrier(b);
     stage_part(t, true, which, part);
@@ -276,8 +270,8 @@ static void weigh(tile *t) {
             is = back_is_row(&t->w, line);
         }
         for (uint32_t r = 0; r < f->each; r++) {
-            ir_id own = own_line(t, r), place = constant(t, r * f->each_other + i);
-            if (rows) of = ir_load(b, t->of_own, constant(t, r * 4), 4);
+            ir_id own = own_line(t, r), place = ir_u32(b, r * f->each_other + i);
+            if (rows) of = ir_load(b, t->of_own, ir_u32(b, r * 4), 4);
             key = rows ? ir_add(b, t->w.first_other, line) : ir_add(b, t->w.first_own, own);
             key = ir_cast(b, IR_F32, key);
             ir_id sees =
@@ -306,10 +300,10 @@ static void add_line(tile *t, ir_id base, ir_id line) {
         f->each, weights);
     for (uint32_t c = 0; c < f->columns; c++) {
         ir_id column = tile_add(k, tile_mul(k, t->across, f->wide), c * f->across * f->wide);
-        ir_id x = ir_load(b, t->stage, ir_fma(b, line, constant(t, whole_of(f, t->t->a.d)), column),
+        ir_id x = ir_load(b, t->stage, ir_fma(b, line, ir_u32(b, whole_of(f, t->t->a.d)), column),
                           f->wide);
         for (uint32_t r = 0; r < f->each; r++) {
-            ir_id sum = constant(t, (r * f->columns + c) * f->wide);
+            ir_id sum = ir_u32(b, (r * f->columns + c) * f->wide);
             ir_store(
                 b, t->sums, sum,
                 ir_fma(b, ir_splat(b, weights[r], f->wide), x, ir_load(b, t->sums, sum, f->wide)));
@@ -342,14 +336,14 @@ static void sums_turn(tile *t) {
     const form *f = &t->f;
     multiply(t, t->scores, 0);
     for (uint32_t r = 0; r < f->each; r++) {
-        ir_id of = ir_load(b, t->of_own, constant(t, r * 4), 2), at = constant(t, r);
+        ir_id of = ir_load(b, t->of_own, ir_u32(b, r * 4), 2), at = ir_u32(b, r);
         ir_id scores[4], before = ir_load(b, t->most, at, 1), now = before, sum = ir_f32(b, 0);
         for (uint32_t i = 0; i < f->each_other; i++) {
             ir_id key = ir_cast(b, IR_F32, ir_add(b, t->w.first_other, other_line(t, i)));
             ir_id sees =
                 ir_and(b, ir_ge(b, key, ir_extract(b, of, 0)), ir_lt(b, key, ir_extract(b, of, 1)));
-            ir_id score = ir_mul(b, ir_load(b, t->scores, constant(t, r * f->each_other + i), 1),
-                                 t->w.x.scale);
+            ir_id score =
+                ir_mul(b, ir_load(b, t->scores, ir_u32(b, r * f->each_other + i), 1), t->w.x.scale);
             scores[i] = ir_select(b, sees, score, ir_f32(b, ATTENTION_MASKED));
             now = ir_max(b, now, scores[i]);
         }
@@ -369,7 +363,7 @@ static void join(tile *t, ir_op op, ir_memory x) {
     ir_id own = tile_mul(k, t->down, f->each), sum[EACH_MAX];
     for (uint32_t r = 0; r < f->each; r++)
         ir_store(b, t->weights, ir_add(b, tile_mul(k, t->across, f->own), tile_add(k, own, r)),
-                 ir_load(b, x, constant(t, r), 1));
+                 ir_load(b, x, ir_u32(b, r), 1));
     ir_barrier(b);
     for (uint32_t l = 0; l < f->across; l++) {
         ir_id other[EACH_MAX];
@@ -377,7 +371,7 @@ static void join(tile *t, ir_op op, ir_memory x) {
         for (uint32_t r = 0; r < f->each; r++)
             sum[r] = l ? ir_binary(b, op, sum[r], other[r]) : other[r];
     }
-    for (uint32_t r = 0; r < f->each; r++) ir_store(b, x, constant(t, r), sum[r]);
+    for (uint32_t r = 0; r < f->each; r++) ir_store(b, x, ir_u32(b, r), sum[r]);
     ir_barrier(b);
 }
 
@@ -388,34 +382,33 @@ static void sums_finish(tile *t) {
     const attention_task *a = &t->t->a;
     for (uint32_t r = 0; r < f->each; r++) {
         ir_id query, head,
-            part = ir_loop(b, tile_mul(k, t->across, f->unit), constant(t, a->d),
-                           constant(t, f->across * f->unit));
+            part = ir_loop(b, tile_mul(k, t->across, f->unit), ir_u32(b, a->d),
+                           ir_u32(b, f->across * f->unit));
         back_row_of(&t->w, own_line(t, r), &query, &head);
-        ir_id y =
-            ir_load(b, t->w.x.y,
-                    ir_add(b, tile_mul(k, ir_fma(b, query, constant(t, a->n_head), head), a->d),
-                           ir_add(b, t->w.x.y_offset, part)),
-                    f->unit);
+        ir_id y = ir_load(b, t->w.x.y,
+                          ir_add(b, tile_mul(k, ir_fma(b, query, ir_u32(b, a->n_head), head), a->d),
+                                 ir_add(b, t->w.x.y_offset, part)),
+                          f->unit);
         ir_id product = ir_mul(b, y, back_read(k, &t->w.x.rows, 1, query, head, part, f->unit));
-        ir_store(b, t->delta, constant(t, r),
-                 ir_add(b, ir_load(b, t->delta, constant(t, r), 1), tile_sum_vector(k, product)));
+        ir_store(b, t->delta, ir_u32(b, r),
+                 ir_add(b, ir_load(b, t->delta, ir_u32(b, r), 1), tile_sum_vector(k, product)));
         ir_end(b);
     }
     ir_memory before = ir_register(b, IR_F32, f->each);
     for (uint32_t r = 0; r < f->each; r++)
-        ir_store(b, before, constant(t, r), ir_load(b, t->most, constant(t, r), 1));
+        ir_store(b, before, ir_u32(b, r), ir_load(b, t->most, ir_u32(b, r), 1));
     ir_barrier(b);
     join(t, IR_MAX, t->most);
     for (uint32_t r = 0; r < f->each; r++) {
-        ir_id at = constant(t, r),
+        ir_id at = ir_u32(b, r),
               less = ir_sub(b, ir_load(b, before, at, 1), ir_load(b, t->most, at, 1));
         ir_store(b, t->total, at, ir_mul(b, ir_load(b, t->total, at, 1), ir_exp(b, less)));
     }
     join(t, IR_ADD, t->total);
     join(t, IR_ADD, t->delta);
-    ir_if(b, ir_eq(b, t->across, constant(t, 0)));
+    ir_if(b, ir_eq(b, t->across, ir_u32(b, 0)));
     for (uint32_t r = 0; r < f->each; r++) {
-        ir_id line = own_line(t, r), at = constant(t, r), query, head, first, end;
+        ir_id line = own_line(t, r), at = ir_u32(b, r), query, head, first, end;
         back_row_of(&t->w, line, &query, &head);
         back_keys_of(&t->w, query, &first, &end);
         ir_if(b, back_is_row(&t->w, line));
@@ -433,12 +426,12 @@ static void begin(tile *t) {
     const form *f = &t->f;
     for (uint32_t r = 0; r < f->each; r++) {
         if (t->t->kind == BACK_SUMS) {
-            ir_store(b, t->most, constant(t, r), ir_f32(b, ATTENTION_NO_KEYS));
-            ir_store(b, t->total, constant(t, r), ir_f32(b, 0));
-            ir_store(b, t->delta, constant(t, r), ir_f32(b, 0));
+            ir_store(b, t->most, ir_u32(b, r), ir_f32(b, ATTENTION_NO_KEYS));
+            ir_store(b, t->total, ir_u32(b, r), ir_f32(b, 0));
+            ir_store(b, t->delta, ir_u32(b, r), ir_f32(b, 0));
         }
         for (uint32_t c = 0; t->t->kind != BACK_SUMS && c < f->columns; c++)
-            ir_store(b, t->sums, constant(t, (r * f->columns + c) * f->wide),
+            ir_store(b, t->sums, ir_u32(b, (r * f->columns + c) * f->wide),
                      ir_number(b, IR_F32, f->wide, 0));
     }
 }
@@ -457,7 +450,7 @@ static void begin_rows(tile *t) {
         } else {
             of = ir_load(b, t->w.x.sums, back_sums_at(&t->w, query, head), 4);
         }
-        ir_store(b, t->of_own, constant(t, r * 4), of);
+        ir_store(b, t->of_own, ir_u32(b, r * 4), of);
     }
 }
 
@@ -472,12 +465,12 @@ static void finish(tile *t) {
         for (uint32_t c = 0; c < f->columns; c++) {
             ir_id column = tile_add(k, tile_mul(k, t->across, f->wide), c * f->across * f->wide);
             const bool beyond = (c + 1) * f->across * f->wide > a->d;
-            ir_id x = ir_load(b, t->sums, constant(t, (r * f->columns + c) * f->wide), f->wide);
+            ir_id x = ir_load(b, t->sums, ir_u32(b, (r * f->columns + c) * f->wide), f->wide);
             /* without whole vectors in a line one by one */
             const uint32_t n = a->d % f->wide ? f->wide : 1, width = f->wide / n;
             for (uint32_t i = 0; i < n; i++) {
                 ir_id e = tile_add(k, column, i);
-                if (beyond) ir_if(b, ir_lt(b, e, constant(t, a->d)));
+                if (beyond) ir_if(b, ir_lt(b, e, ir_u32(b, a->d)));
                 ir_store(b, t->w.x.out, ir_add(b, at, e),
                          width == f->wide ? x : ir_extract(b, x, i));
                 if (beyond) ir_end(b);

@@ -3,10 +3,6 @@
  * (tile/attention_back.h). */
 #include "tile/attention_back.h"
 
-static ir_id constant(const back_walk *w, uint32_t n) {
-    return ir_u32(w->k->b, n);
-}
-
 void back_walk_bind(back_walk *w, tile_kernel *k, const back_task *t) {
     w->k = k, w->t = t, w->share = IR_NO_ID;
     back_bind(&w->x, k, t, IR_READ_WRITE);
@@ -24,7 +20,7 @@ void back_own(back_walk *w) {
     /* long ones first */
     ir_id late = tile_add(k, ir_sub(b, ir_groups(b, 0), ir_group(b, 0)), UINT32_MAX);
     w->first_own = tile_mul(k, late, w->queries);
-    w->n_query = ir_min(b, constant(w, w->queries), ir_sub(b, w->x.n_row, w->first_own));
+    w->n_query = ir_min(b, ir_u32(b, w->queries), ir_sub(b, w->x.n_row, w->first_own));
     w->first_head = tile_mul(k, ir_group(b, 1), w->group);
     w->kv = tile_div(k, w->first_head, a->n_head / a->n_kv);
 }
@@ -38,7 +34,7 @@ static ir_id first_query(const back_walk *w) {
 void back_row_of(const back_walk *w, ir_id line, ir_id *query, ir_id *head) {
     tile_kernel *k = w->k;
     ir_builder *b = k->b;
-    ir_id last = tile_add(k, ir_max(b, w->n_query, constant(w, 1)), UINT32_MAX),
+    ir_id last = tile_add(k, ir_max(b, w->n_query, ir_u32(b, 1)), UINT32_MAX),
           own = ir_min(b, tile_div(k, line, w->group), last);
     *query = ir_add(b, first_query(w), own);
     *head = ir_add(b, w->first_head, tile_rem(k, line, w->group));
@@ -50,7 +46,7 @@ ir_id back_is_row(const back_walk *w, ir_id line) {
 
 ir_id back_sums_at(const back_walk *w, ir_id query, ir_id head) {
     ir_builder *b = w->k->b;
-    return tile_mul(w->k, ir_fma(b, query, constant(w, w->t->a.n_head), head), 4);
+    return tile_mul(w->k, ir_fma(b, query, ir_u32(b, w->t->a.n_head), head), 4);
 }
 
 void back_keys_of(const back_walk *w, ir_id query, ir_id *first, ir_id *end) {
@@ -91,9 +87,9 @@ ir_id back_line_read(const back_walk *w, bool own, uint32_t which, ir_id line, i
 static void scan(const back_walk *w, ir_memory from, ir_memory to) {
     tile_kernel *k = w->k;
     ir_builder *b = k->b;
-    ir_set(b, from, constant(w, UINT32_MAX));
-    ir_set(b, to, constant(w, 0));
-    ir_id query = ir_loop(b, constant(w, 0), w->n_query, constant(w, 1)), first, end;
+    ir_set(b, from, ir_u32(b, UINT32_MAX));
+    ir_set(b, to, ir_u32(b, 0));
+    ir_id query = ir_loop(b, ir_u32(b, 0), w->n_query, ir_u32(b, 1)), first, end;
     back_keys_of(w, ir_add(b, first_query(w), query), &first, &end);
     ir_id some = ir_lt(b, first, end);
     ir_set(b, from, ir_select(b, some, ir_min(b, ir_get(b, from), first), ir_get(b, from)));
@@ -108,15 +104,15 @@ void back_others(back_walk *w) {
     const ir_memory from = ir_register(b, IR_U32, 1), to = ir_register(b, IR_U32, 1);
     if (back_owns_rows(w->t)) {
         scan(w, from, to);
-        w->first_other = ir_loop(b, ir_get(b, from), ir_get(b, to), constant(w, w->other));
+        w->first_other = ir_loop(b, ir_get(b, from), ir_get(b, to), ir_u32(b, w->other));
         return;
     }
     const uint32_t heads = a->n_head / a->n_kv, some = w->t->split ? heads / w->t->split : heads;
-    ir_id head = ir_loop(b, constant(w, 0), constant(w, some), constant(w, w->group));
-    if (w->share != IR_NO_ID) head = ir_fma(b, w->share, constant(w, some), head);
+    ir_id head = ir_loop(b, ir_u32(b, 0), ir_u32(b, some), ir_u32(b, w->group));
+    if (w->share != IR_NO_ID) head = ir_fma(b, w->share, ir_u32(b, some), head);
     w->first_head = ir_add(b, tile_mul(k, w->kv, heads), head);
-    w->first_other = ir_loop(b, constant(w, 0), w->x.n_row, constant(w, w->queries));
-    w->n_query = ir_min(b, constant(w, w->queries), ir_sub(b, w->x.n_row, w->first_other));
+    w->first_other = ir_loop(b, ir_u32(b, 0), w->x.n_row, ir_u32(b, w->queries));
+    w->n_query = ir_min(b, ir_u32(b, w->queries), ir_sub(b, w->x.n_row, w->first_other));
     scan(w, from, to);
     ir_if(b, ir_and(b, ir_lt(b, ir_get(b, from), tile_add(k, w->first_own, w->own)),
                     ir_gt(b, ir_get(b, to), w->first_own)));
@@ -141,8 +137,8 @@ ir_id back_result_at(const back_walk *w, ir_id line, ir_id *is) {
         at = ir_add(b, w->first_own, line);
         *is = ir_lt(b, at, w->x.n_key);
     }
-    if (w->share != IR_NO_ID) at = ir_fma(b, w->share, constant(w, a->n_row), at);
-    return tile_mul(k, ir_fma(b, at, constant(w, rows ? a->n_head : a->n_kv), head), a->d);
+    if (w->share != IR_NO_ID) at = ir_fma(b, w->share, ir_u32(b, a->n_row), at);
+    return tile_mul(k, ir_fma(b, at, ir_u32(b, rows ? a->n_head : a->n_kv), head), a->d);
 }
 
 beryl_status back_walk_end(back_walk *w, const graph_node *node, uint32_t parts,

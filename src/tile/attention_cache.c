@@ -98,8 +98,7 @@ bool attention_reads(const attention_task *a, uint32_t q_wide, uint32_t wide) {
 }
 
 static bool is_one_binding(const lowering *l, const attention_task *a, uint32_t bindings) {
-    const uint32_t most = l->caps->storage_max ? l->caps->storage_max : 8;
-    return bindings > most && !a->plain &&
+    return bindings > l->caps->storage_max && !a->plain &&
            lower_states_fit(l, (const graph_value[]){a->k_cache, a->v_cache}, 2);
 }
 
@@ -191,6 +190,20 @@ ir_id attention_cache_values(const attention_cache *c, const ir_id *raw) {
     ir_id q =
         ir_cast(b, IR_F32, ir_cast(b, IR_I32, ir_bitcast(b, IR_I8, 8, ir_compose(b, raw, 2))));
     return ir_mul(b, q, ir_splat(b, scale, 8));
+}
+
+void attention_cache_fetch(const attention_cache *c, ir_id eight, ir_memory to, uint32_t place) {
+    ir_id raw[ATTENTION_RAW_MAX];
+    attention_cache_load(c, eight, raw);
+    for (uint32_t w = 0; w < c->raw; w++)
+        ir_store(c->k->b, to, ir_u32(c->k->b, place * c->raw + w), raw[w]);
+}
+
+ir_id attention_cache_fetched(const attention_cache *c, ir_memory from, uint32_t place) {
+    ir_id raw[ATTENTION_RAW_MAX];
+    for (uint32_t w = 0; w < c->raw; w++)
+        raw[w] = ir_load(c->k->b, from, ir_u32(c->k->b, place * c->raw + w), 1);
+    return attention_cache_values(c, raw);
 }
 
 ir_id attention_cache_bound(const attention_cache *c, ir_id element) {
@@ -416,37 +429,6 @@ void attention_result_bind(attention_result *r, tile_kernel *k, const attention_
     }
     r->out = pieces_bind(k, a, false, "out", IR_READ_WRITE);
     r->stats = pieces_bind(k, a, true, "stats", IR_READ_WRITE);
-}
-
-void attention_result_store(const attention_result *r, attention_lines *x, ir_id head, ir_id four,
-                            ir_id sum, ir_id most, ir_id total) {
-    tile_kernel *k = x->k;
-    ir_builder *b = k->b;
-    const attention_task *a = x->a;
-    ir_id place = ir_add(b, tile_mul(k, x->row, a->n_head), ir_add(b, x->first_head, head)),
-          four_at = tile_mul(k, four, 4);
-    if (a->n_split > 1) {
-        ir_id piece = ir_add(b, tile_mul(k, place, a->n_split), x->piece), both[2] = {most, total};
-        ir_store(b, r->out, ir_fma(b, piece, ir_u32(b, a->d), four_at), sum);
-        ir_if(b, ir_eq(b, four, ir_u32(b, 0)));
-        ir_store(b, r->stats, tile_mul(k, piece, 2), ir_compose(b, both, 2));
-        ir_end(b);
-    } else {
-        ir_store(b, r->out, ir_fma(b, place, ir_u32(b, a->d), four_at),
-                 ir_mul(b, sum, ir_splat(b, attention_inverse(k, total), 4)));
-    }
-}
-
-void attention_result_nothing(const attention_result *r, attention_lines *x) {
-    tile_kernel *k = x->k;
-    ir_builder *b = k->b;
-    const attention_task *a = x->a;
-    ir_if(b, ir_lt(b, x->local, ir_u32(b, x->heads)));
-    ir_id head = ir_add(b, tile_mul(k, x->row, a->n_head), ir_add(b, x->first_head, x->local)),
-          both[2] = {ir_f32(b, ATTENTION_LEAST), ir_f32(b, 0)};
-    ir_store(b, r->stats, tile_mul(k, ir_add(b, tile_mul(k, head, a->n_split), x->piece), 2),
-             ir_compose(b, both, 2));
-    ir_end(b);
 }
 
 /* ---- the merge ------------------------------------------------------------------------------- */

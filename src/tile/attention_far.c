@@ -38,10 +38,6 @@ typedef struct form {
     uint32_t lanes, line_lanes, eights, ahead, parts, tile, n_split;
 } form;
 
-static uint32_t at_most(uint32_t a, uint32_t b) {
-    return a < b ? a : b;
-}
-
 static uint32_t lines_of(const form *f) {
     return THREADS / f->line_lanes;
 }
@@ -60,40 +56,35 @@ static bool form_of(const device_caps *caps, const attention_task *a, form *f) {
                                                                  ? caps->compute_units
                                                              : caps->kind == DEVICE_DISCRETE ? 128
                                                                                              : 16;
-    const uint32_t memory = caps->workgroup_bytes ? caps->workgroup_bytes : 16384,
-                   invocations = caps->workgroup_invocations ? caps->workgroup_invocations : 256;
+    const uint32_t memory = caps->workgroup_bytes, invocations = caps->workgroup_invocations;
     if (!caps->subgroups || caps->subgroup_size < LANES_SMALL || invocations < THREADS ||
         device_is_processor(caps))
         return false;
     if (!a->dense || a->keys <= KEYS_FAR || a->n_head % (a->n_kv * HEADS) ||
         a->d % (ATTENTION_EIGHT * LANES_SMALL) || THREADS % columns)
         return false;
-    *f = (form){.lanes = caps->kind == DEVICE_DISCRETE && caps->subgroup_size >= 2 * LANES
-                             ? at_most(LANES, columns)
-                             : LANES_SMALL,
-                .line_lanes = at_most(at_most(caps->subgroup_size, LINE_LANES_MAX), columns),
-                .parts = THREADS / columns,
-                .tile = TILE};
+    *f =
+        (form){.lanes = caps->kind == DEVICE_DISCRETE && caps->subgroup_size >= 2 * LANES
+                            ? whole_least(LANES, columns)
+                            : LANES_SMALL,
+               .line_lanes = whole_least(whole_least(caps->subgroup_size, LINE_LANES_MAX), columns),
+               .parts = THREADS / columns,
+               .tile = TILE};
     f->eights = columns / f->lanes;
     f->ahead = f->eights % AHEAD ? 1 : AHEAD;
     while (f->tile > TILE_MIN && bytes_of(a->d, f) > memory) f->tile /= 2;
     if (bytes_of(a->d, f) > memory || columns > f->line_lanes * ATTENTION_LINE_EIGHTS_MAX)
         return false;
     const uint32_t beside = a->n_head / HEADS * a->n; /* workgroups without a split */
-    f->n_split = at_most(PIECES_MAX, (a->keys + PIECE_MIN - 1) / PIECE_MIN);
+    f->n_split = whole_least(PIECES_MAX, (a->keys + PIECE_MIN - 1) / PIECE_MIN);
     /* two for each unit; where that makes few pieces, a merge is not worth it */
-    f->n_split = at_most(f->n_split, units >= 2 * beside ? 2 * units / beside : 1);
+    f->n_split = whole_least(f->n_split, units >= 2 * beside ? 2 * units / beside : 1);
     return true;
-}
-
-bool attention_far_fits(const device_caps *caps, const attention_task *a) {
-    form f;
-    return attention_cache_known(a) && form_of(caps, a, &f);
 }
 
 uint32_t attention_far_splits(const device_caps *caps, const attention_task *a) {
     form f;
-    return form_of(caps, a, &f) ? f.n_split : 0;
+    return attention_cache_known(a) && form_of(caps, a, &f) ? f.n_split : 0;
 }
 
 /* ---- the kernel ------------------------------------------------------------------------------ */
@@ -103,10 +94,6 @@ typedef struct shared {
     const attention_task *a;
     form f;
     attention_lines x;
-    attention_cache keys, values;
-    attention_places places;
-    attention_result result;
-    attention_keys of;
     /* workgroup: x.memory; [HEADS, tile]; [tile, HEADS]; [lines, HEADS]; the same and one more,
      * the maxima */
     ir_memory scores, weights, tops, totals;
@@ -119,10 +106,6 @@ typedef struct shared {
 typedef struct tile {
     ir_id count, base; /* keys; eight of the first one */
 } tile;
-
-static ir_id constant(shared *s, uint32_t n) {
-    return ir_u32(s->k.b, n);
-}
 
 /* Without care for what is no number: such a score is a weight that is none. */
 static ir_id larger(ir_builder *b, ir_id x, ir_id y) {
@@ -140,8 +123,8 @@ static tile tile_at(shared *s, ir_id turn) {
     ir_id start = tile_mul(k, ir_sub(b, turn, ir_select(b, behind, first, s->zero)), s->f.tile);
     ir_id keys = ir_select(b, behind, ir_sub(b, s->count, s->before), s->before);
     ir_id place = ir_add(b, start, ir_select(b, behind, s->zero, s->ring));
-    ir_id row = ir_add(b, tile_mul(k, ir_add(b, s->of.base, place), s->a->n_kv), s->x.kv);
-    return (tile){ir_min(b, ir_sub(b, keys, start), constant(s, s->f.tile)),
+    ir_id row = ir_add(b, tile_mul(k, ir_add(b, s->x.of.base, place), s->a->n_kv), s->x.kv);
+    return (tile){ir_min(b, ir_sub(b, keys, start), ir_u32(b, s->f.tile)),
                   tile_mul(k, row, s->a->d / ATTENTION_EIGHT)};
 }
 
@@ -150,18 +133,9 @@ static void fetch(shared *s, const tile *t, const attention_cache *from, ir_id k
                   ir_memory to, uint32_t place) {
     tile_kernel *k = &s->k;
     ir_builder *b = k->b;
-    ir_id raw[ATTENTION_RAW_MAX], row = ir_min(b, key, tile_add(k, t->count, UINT32_MAX));
+    ir_id row = ir_min(b, key, tile_add(k, t->count, UINT32_MAX));
     row = tile_mul(k, row, s->a->n_kv * (s->a->d / ATTENTION_EIGHT));
-    attention_cache_load(from, ir_add(b, row, ir_add(b, t->base, eight)), raw);
-    for (uint32_t w = 0; w < from->raw; w++)
-        ir_store(b, to, constant(s, place * from->raw + w), raw[w]);
-}
-
-static ir_id fetched(shared *s, const attention_cache *cache, ir_memory from, uint32_t place) {
-    ir_id raw[ATTENTION_RAW_MAX];
-    for (uint32_t w = 0; w < cache->raw; w++)
-        raw[w] = ir_load(s->k.b, from, constant(s, place * cache->raw + w), 1);
-    return attention_cache_values(cache, raw);
+    attention_cache_fetch(from, ir_add(b, row, ir_add(b, t->base, eight)), to, place);
 }
 
 /* Eight a of those that begin with `begun`, of this lane's keys `first` and on. */
@@ -169,7 +143,7 @@ static void fetch_keys(shared *s, const tile *t, ir_id first, ir_id begun, uint3
     tile_kernel *k = &s->k;
     ir_id eight = ir_add(k->b, tile_mul(k, tile_add(k, begun, a), s->f.lanes), s->lane);
     for (uint32_t i = 0; i < KEYS; i++)
-        fetch(s, t, &s->keys, tile_add(k, first, i), eight, s->raw_keys, a * KEYS + i);
+        fetch(s, t, &s->x.keys, tile_add(k, first, i), eight, s->raw_keys, a * KEYS + i);
 }
 
 static void fetch_first(shared *s, const tile *t, ir_id first) {
@@ -177,16 +151,14 @@ static void fetch_first(shared *s, const tile *t, ir_id first) {
 }
 
 static void fetch_value(shared *s, const tile *t, ir_id first, uint32_t i) {
-    fetch(s, t, &s->values, tile_add(&s->k, first, i), s->column, s->raw_values, i);
+    fetch(s, t, &s->x.values, tile_add(&s->k, first, i), s->column, s->raw_values, i);
 }
 
 /* An eight of a line in workgroup memory: f32x8. */
 static ir_id line_eight(shared *s, ir_id line, ir_id eight) {
     tile_kernel *k = &s->k;
-    ir_id at = ir_add(k->b, tile_mul(k, line, s->a->d), tile_mul(k, eight, 4));
-    ir_id halves[2] = {ir_load(k->b, s->x.memory, at, 4),
-                       ir_load(k->b, s->x.memory, tile_add(k, at, s->a->d / 2), 4)};
-    return ir_compose(k->b, halves, 2);
+    return attention_line_eight(&s->x,
+                                ir_add(k->b, tile_mul(k, line, s->a->d), tile_mul(k, eight, 4)));
 }
 
 static void declare(shared *s) {
@@ -201,15 +173,15 @@ static void declare(shared *s) {
     s->tops = ir_workgroup(b, IR_F32, lines_of(f) * HEADS);
     s->totals = ir_workgroup(b, IR_F32, (lines_of(f) + 1) * HEADS);
     attention_lines_declare(&s->x);
-    s->raw_keys = ir_register(b, type, KEYS * f->ahead * s->keys.raw);
-    s->raw_values = ir_register(b, type, VALUES * s->values.raw);
+    s->raw_keys = ir_register(b, type, KEYS * f->ahead * s->x.keys.raw);
+    s->raw_values = ir_register(b, type, VALUES * s->x.values.raw);
     s->score = ir_register(b, IR_F32, HEADS * KEYS);
     s->sums = ir_register(b, IR_F32, HEADS * ATTENTION_EIGHT);
     s->most = ir_register(b, IR_F32, HEADS);
     s->total = ir_register(b, IR_F32, HEADS);
     s->weight = ir_register(b, IR_F32, HEADS);
     s->top = ir_register(b, IR_F32, 1);
-    s->zero = constant(s, 0);
+    s->zero = ir_u32(b, 0);
     s->lane = tile_rem(k, s->x.local, f->lanes);
     s->group = tile_div(k, s->x.local, f->lanes);
     s->column = tile_rem(k, s->x.local, columns);
@@ -226,19 +198,19 @@ static void softmax_begin(shared *s) {
     ir_store(b, s->most, s->zero, ir_number(b, IR_F32, HEADS, ATTENTION_LEAST));
     ir_store(b, s->total, s->zero, ir_number(b, IR_F32, HEADS, 0));
     for (uint32_t h = 0; h < HEADS; h++)
-        ir_store(b, s->sums, constant(s, h * 8), ir_number(b, IR_F32, 8, 0));
+        ir_store(b, s->sums, ir_u32(b, h * 8), ir_number(b, IR_F32, 8, 0));
     if (!s->a->k) return;
     ir_memory own_scores = ir_workgroup(b, IR_F32, HEADS);
     ir_if(b, x->fresh);
-    ir_id head = ir_min(b, x->member, constant(s, HEADS - 1)), sum = IR_NO_ID;
+    ir_id head = ir_min(b, x->member, ir_u32(b, HEADS - 1)), sum = IR_NO_ID;
     ir_id line = ir_xor(b, head, tile_rem(k, x->lane, HEADS));
     for (uint32_t c = 0; c < x->eights; c++) {
         ir_id eight = tile_add(k, x->lane, c * x->lanes),
-              own = line_eight(s, constant(s, HEADS), eight), query = line_eight(s, line, eight);
+              own = line_eight(s, ir_u32(b, HEADS), eight), query = line_eight(s, line, eight);
         sum = c ? ir_fma(b, own, query, sum) : ir_mul(b, own, query);
     }
     ir_id score = attention_lanes_sum(&s->x, tile_sum_vector(k, sum));
-    ir_if(b, ir_and(b, ir_eq(b, x->lane, s->zero), ir_lt(b, x->member, constant(s, HEADS))));
+    ir_if(b, ir_and(b, ir_eq(b, x->lane, s->zero), ir_lt(b, x->member, ir_u32(b, HEADS))));
     ir_store(b, own_scores, x->member, score);
     ir_end(b);
     ir_barrier(b);
@@ -247,8 +219,8 @@ static void softmax_begin(shared *s) {
     ir_store(b, s->total, s->zero, ir_number(b, IR_F32, HEADS, 1));
     ir_end(b);
     ir_if(b, ir_eq(b, s->part, s->zero));
-    ir_id value = line_eight(s, constant(s, HEADS + 1), s->column);
-    for (uint32_t h = 0; h < HEADS; h++) ir_store(b, s->sums, constant(s, h * 8), value);
+    ir_id value = line_eight(s, ir_u32(b, HEADS + 1), s->column);
+    for (uint32_t h = 0; h < HEADS; h++) ir_store(b, s->sums, ir_u32(b, h * 8), value);
     ir_end(b);
     ir_end(b);
 }
@@ -261,29 +233,29 @@ static void products(shared *s, const tile *t, ir_id first) {
     ir_builder *b = k->b;
     const form *f = &s->f;
     /* keys are below 2^31; only no compiler may know and repeat the text */
-    ir_id begun = ir_loop(b, s->zero, tile_add(k, tile_shr(k, s->places.most, 31), f->eights),
-                          constant(s, f->ahead));
+    ir_id begun = ir_loop(b, s->zero, tile_add(k, tile_shr(k, s->x.places.most, 31), f->eights),
+                          ir_u32(b, f->ahead));
     for (uint32_t a = 0; a < f->ahead; a++) {
         ir_id keys[KEYS], turned[ATTENTION_EIGHT], eight = tile_add(k, begun, a);
         for (uint32_t i = 0; i < KEYS; i++)
-            keys[i] = fetched(s, &s->keys, s->raw_keys, a * KEYS + i);
+            keys[i] = attention_cache_fetched(&s->x.keys, s->raw_keys, a * KEYS + i);
         for (uint32_t e = 0; e < ATTENTION_EIGHT; e++) {
             ir_id column[KEYS];
             for (uint32_t i = 0; i < KEYS; i++) column[i] = ir_extract(b, keys[i], e);
             turned[e] = ir_compose(b, column, KEYS);
         }
         if (f->eights > f->ahead) {
-            ir_if(b, ir_lt(b, tile_add(k, begun, f->ahead), constant(s, f->eights)));
+            ir_if(b, ir_lt(b, tile_add(k, begun, f->ahead), ir_u32(b, f->eights)));
             fetch_keys(s, t, first, tile_add(k, begun, f->ahead), a);
             ir_end(b);
         }
         for (uint32_t h = 0; h < HEADS; h++) {
             ir_id query =
-                line_eight(s, constant(s, h), ir_add(b, tile_mul(k, eight, f->lanes), s->lane));
-            ir_id sum = ir_load(b, s->score, constant(s, h * KEYS), KEYS);
+                line_eight(s, ir_u32(b, h), ir_add(b, tile_mul(k, eight, f->lanes), s->lane));
+            ir_id sum = ir_load(b, s->score, ir_u32(b, h * KEYS), KEYS);
             for (uint32_t e = 0; e < ATTENTION_EIGHT; e++)
                 sum = ir_fma(b, turned[e], ir_splat(b, ir_extract(b, query, e), KEYS), sum);
-            ir_store(b, s->score, constant(s, h * KEYS), sum);
+            ir_store(b, s->score, ir_u32(b, h * KEYS), sum);
         }
     }
     ir_end(b);
@@ -295,10 +267,10 @@ static void scores(shared *s, const tile *t) {
     const form *f = &s->f;
     const uint32_t step = THREADS / f->lanes * KEYS;
     ir_set(b, s->top, ir_f32(b, ATTENTION_LEAST));
-    ir_id round = ir_loop(b, s->zero, t->count, constant(s, step)),
+    ir_id round = ir_loop(b, s->zero, t->count, ir_u32(b, step)),
           first = ir_add(b, round, tile_mul(k, s->group, KEYS)), some = ir_lt(b, first, t->count);
     for (uint32_t h = 0; h < HEADS; h++)
-        ir_store(b, s->score, constant(s, h * KEYS), ir_number(b, IR_F32, KEYS, 0));
+        ir_store(b, s->score, ir_u32(b, h * KEYS), ir_number(b, IR_F32, KEYS, 0));
     ir_if(b, some);
     products(s, t, first);
     ir_id next = tile_add(k, first, step);
@@ -307,8 +279,7 @@ static void scores(shared *s, const tile *t) {
     ir_end(b);
     ir_end(b);
     ir_id sums[HEADS];
-    for (uint32_t h = 0; h < HEADS; h++)
-        sums[h] = ir_load(b, s->score, constant(s, h * KEYS), KEYS);
+    for (uint32_t h = 0; h < HEADS; h++) sums[h] = ir_load(b, s->score, ir_u32(b, h * KEYS), KEYS);
     for (uint32_t m = HEADS / 2; m; m /= 2)
         for (uint32_t h = 0; h < m; h++)
             sums[h] = ir_add(b, sums[h], ir_subgroup_shuffle_xor(b, sums[h + m], m));
@@ -317,7 +288,7 @@ static void scores(shared *s, const tile *t) {
     ir_if(b, some);
     for (uint32_t i = 0; i < KEYS; i++)
         ir_set(b, s->top, larger(b, ir_get(b, s->top), ir_extract(b, sums[0], i)));
-    ir_if(b, ir_lt(b, s->lane, constant(s, HEADS)));
+    ir_if(b, ir_lt(b, s->lane, ir_u32(b, HEADS)));
     ir_store(b, s->scores, ir_add(b, tile_mul(k, s->lane, f->tile), first), sums[0]);
     ir_end(b);
     ir_end(b);
@@ -325,7 +296,7 @@ static void scores(shared *s, const tile *t) {
     ir_id top = ir_get(b, s->top);
     for (uint32_t m = f->lanes; m < f->line_lanes; m *= 2)
         top = larger(b, top, ir_subgroup_shuffle_xor(b, top, m));
-    ir_if(b, ir_lt(b, s->x.lane, constant(s, HEADS)));
+    ir_if(b, ir_lt(b, s->x.lane, ir_u32(b, HEADS)));
     ir_store(b, s->tops, ir_add(b, tile_mul(k, s->x.member, HEADS), s->x.lane), top);
     ir_end(b);
 }
@@ -360,14 +331,14 @@ static void weights(shared *s, const tile *t) {
     ir_store(b, s->weight, s->zero, ir_exp(b, ir_sub(b, ir_compose(b, own, HEADS), now)));
     ir_end(b);
     ir_id weight = ir_load(b, s->weight, s->zero, HEADS);
-    if (f->tile < THREADS) ir_if(b, ir_lt(b, local, constant(s, f->tile)));
+    if (f->tile < THREADS) ir_if(b, ir_lt(b, local, ir_u32(b, f->tile)));
     ir_store(b, s->weights, tile_mul(k, local, HEADS), weight);
     if (f->tile < THREADS) ir_end(b);
     ir_store(b, s->most, s->zero, now);
     ir_store(b, s->total, s->zero, ir_fma(b, ir_load(b, s->total, s->zero, HEADS), keep, weight));
     for (uint32_t h = 0; h < HEADS; h++)
-        ir_store(b, s->sums, constant(s, h * 8),
-                 ir_mul(b, ir_load(b, s->sums, constant(s, h * 8), 8),
+        ir_store(b, s->sums, ir_u32(b, h * 8),
+                 ir_mul(b, ir_load(b, s->sums, ir_u32(b, h * 8), 8),
                         ir_splat(b, ir_extract(b, keep, h), 8)));
 }
 
@@ -375,13 +346,13 @@ static void values(shared *s, const tile *t) {
     tile_kernel *k = &s->k;
     ir_builder *b = k->b;
     const uint32_t step = s->f.parts * VALUES;
-    ir_id first = ir_loop(b, tile_mul(k, s->part, VALUES), t->count, constant(s, step));
+    ir_id first = ir_loop(b, tile_mul(k, s->part, VALUES), t->count, ir_u32(b, step));
     for (uint32_t i = 0; i < VALUES; i++) {
-        ir_id value = fetched(s, &s->values, s->raw_values, i);
+        ir_id value = attention_cache_fetched(&s->x.values, s->raw_values, i);
         fetch_value(s, t, tile_add(k, first, step), i);
         ir_id weight = ir_load(b, s->weights, tile_mul(k, tile_add(k, first, i), HEADS), HEADS);
         for (uint32_t h = 0; h < HEADS; h++) {
-            ir_id at = constant(s, h * 8), by = ir_splat(b, ir_extract(b, weight, h), 8);
+            ir_id at = ir_u32(b, h * 8), by = ir_splat(b, ir_extract(b, weight, h), 8);
             ir_store(b, s->sums, at, ir_fma(b, value, by, ir_load(b, s->sums, at, 8)));
         }
     }
@@ -413,20 +384,20 @@ static void join_head(shared *s, uint32_t head) {
     ir_builder *b = k->b;
     const form *f = &s->f;
     const uint32_t d = s->a->d;
-    ir_id x = ir_load(b, s->sums, constant(s, head * 8), 8),
+    ir_id x = ir_load(b, s->sums, ir_u32(b, head * 8), 8),
           to = ir_add(b, tile_mul(k, s->part, d), tile_mul(k, s->column, 4));
     ir_store(b, s->x.memory, to, ir_swizzle(b, x, 4, 0x3210));
     ir_store(b, s->x.memory, tile_add(k, to, d / 2), ir_swizzle(b, x, 4, 0x7654));
     ir_barrier(b);
-    ir_id four = ir_loop(b, s->x.local, constant(s, d / 4), constant(s, THREADS)),
+    ir_id four = ir_loop(b, s->x.local, ir_u32(b, d / 4), ir_u32(b, THREADS)),
           at = attention_line_place(&s->x, 0, four);
-    ir_id sum = ir_load(b, s->x.memory, at, 4), all = ir_load(b, s->totals, constant(s, head), 1);
+    ir_id sum = ir_load(b, s->x.memory, at, 4), all = ir_load(b, s->totals, ir_u32(b, head), 1);
     for (uint32_t p = 1; p < f->parts; p++)
         sum = ir_add(b, sum, ir_load(b, s->x.memory, tile_add(k, at, p * d), 4));
     for (uint32_t g = 1; g < lines_of(f); g++)
-        all = ir_add(b, all, ir_load(b, s->totals, constant(s, head + g * HEADS), 1));
-    ir_id most = ir_load(b, s->totals, constant(s, head + lines_of(f) * HEADS), 1);
-    attention_result_store(&s->result, &s->x, constant(s, head), four, sum, most, all);
+        all = ir_add(b, all, ir_load(b, s->totals, ir_u32(b, head + g * HEADS), 1));
+    ir_id most = ir_load(b, s->totals, ir_u32(b, head + lines_of(f) * HEADS), 1);
+    attention_lines_result(&s->x, ir_u32(b, head), four, sum, most, all);
     ir_end(b);
 }
 
@@ -438,8 +409,7 @@ static void join(shared *s) {
     ir_store(b, s->totals, tile_mul(k, s->x.member, HEADS), total);
     ir_end(b);
     ir_if(b, ir_eq(b, s->x.local, s->zero));
-    ir_store(b, s->totals, constant(s, lines_of(&s->f) * HEADS),
-             ir_load(b, s->most, s->zero, HEADS));
+    ir_store(b, s->totals, ir_u32(b, lines_of(&s->f) * HEADS), ir_load(b, s->most, s->zero, HEADS));
     ir_end(b);
     for (uint32_t head = 0; head < HEADS; head++) {
         ir_barrier(b);
@@ -460,11 +430,7 @@ static void bind(shared *s) {
                              .sums = 1,
                              .subgroups = true,
                              .by_eights = true};
-    s->x.q = tile_read(k, "q", a->q);
-    attention_caches_bind(&s->keys, &s->values, k, a, false);
-    attention_places_bind(&s->places, k, a);
-    attention_result_bind(&s->result, k, a);
-    attention_lines_bind(&s->x);
+    attention_lines_bind(&s->x, false);
 }
 
 beryl_status attention_far(lowering *l, const graph_node *node, const attention_task *a,
@@ -478,15 +444,14 @@ beryl_status attention_far(lowering *l, const graph_node *node, const attention_
     bind(&s);
     declare(&s);
     attention_lines_load(&s.x);
-    attention_keys_of(&s.places, k, a, s.x.row, &s.of);
-    s.x.fresh = ir_and(b, s.x.fresh, s.of.is);
-    ir_id all = ir_sub(b, s.of.end, s.of.first),
+    attention_lines_see(&s.x);
+    ir_id all = ir_sub(b, s.x.of.end, s.x.of.first),
           span = tile_div(k, tile_add(k, all, a->n_split - 1), a->n_split);
-    span = ir_max(b, span, constant(&s, PIECE_MIN));
+    span = ir_max(b, span, ir_u32(b, PIECE_MIN));
     ir_id begin = ir_min(b, ir_mul(b, s.x.piece, span), all);
     s.count = ir_min(b, span, ir_sub(b, all, begin));
-    s.ring = tile_rem(k, ir_add(b, s.of.first, begin), a->n_row);
-    s.before = ir_min(b, s.count, ir_sub(b, constant(&s, a->n_row), s.ring));
+    s.ring = tile_rem(k, ir_add(b, s.x.of.first, begin), a->n_row);
+    s.before = ir_min(b, s.count, ir_sub(b, ir_u32(b, a->n_row), s.ring));
     s.turns = ir_add(b, tiles(&s, s.before), tiles(&s, ir_sub(b, s.count, s.before)));
     ir_id some = ir_gt(b, s.count, s.zero);
     if (a->n_split > 1) ir_if(b, ir_or(b, some, s.x.fresh));
@@ -497,14 +462,14 @@ beryl_status attention_far(lowering *l, const graph_node *node, const attention_
     attention_lines_make(&s.x);
     ir_barrier(b);
     softmax_begin(&s);
-    attention_lines_store_own(&s.x, &s.of, &s.keys, &s.values);
-    ir_id i = ir_loop(b, s.zero, s.turns, constant(&s, 1));
+    attention_lines_store_own(&s.x);
+    ir_id i = ir_loop(b, s.zero, s.turns, ir_u32(b, 1));
     turn(&s, i);
     ir_end(b);
     join(&s);
     if (a->n_split > 1) {
         ir_else(b);
-        attention_result_nothing(&s.result, &s.x);
+        attention_lines_nothing(&s.x);
         ir_end(b);
     }
     return tile_end_3d(k, (lower_count){a->n_split, 0}, 1, (lower_count){a->n_head / HEADS, 0}, 1,

@@ -35,26 +35,8 @@ typedef struct form {
     bool subgroups, near;
 } form;
 
-static uint32_t at_least(uint32_t a, uint32_t b) {
-    return a > b ? a : b;
-}
-
-static uint32_t at_most(uint32_t a, uint32_t b) {
-    return a < b ? a : b;
-}
-
-static uint32_t round_up(uint32_t n, uint32_t by) {
-    return (n + by - 1) / by;
-}
-
-static uint32_t divisor_of(uint32_t n, uint32_t most) {
-    uint32_t d = at_most(n, most);
-    while (n % d) d--;
-    return d;
-}
-
 static uint32_t floats_of(uint32_t d, const form *f) { /* lines, then what groups join */
-    return at_least((f->heads + 2) * d, f->groups * f->join * d);
+    return whole_most((f->heads + 2) * d, f->groups * f->join * d);
 }
 
 static uint32_t bytes_of(uint32_t d, const form *f) {
@@ -63,10 +45,9 @@ static uint32_t bytes_of(uint32_t d, const form *f) {
 }
 
 static void choose_join(const device_caps *caps, uint32_t d, form *f) {
-    const uint32_t memory = caps->workgroup_bytes ? caps->workgroup_bytes : 16384;
     f->join = f->heads;
-    while (f->join > 1 && bytes_of(d, f) > at_most(memory, JOIN_BYTES))
-        f->join = divisor_of(f->heads, f->join - 1);
+    while (f->join > 1 && bytes_of(d, f) > whole_least(caps->workgroup_bytes, JOIN_BYTES))
+        f->join = whole_divisor(f->heads, f->join - 1);
 }
 
 /* What a workgroup takes; the numbers are measured on an H200. */
@@ -74,11 +55,10 @@ static bool form_of(const device_caps *caps, const attention_task *a, form *f) {
     const uint32_t group = a->n_head / a->n_kv, units = caps->compute_units ? caps->compute_units
                                                         : caps->kind == DEVICE_DISCRETE ? 128
                                                                                         : 16;
-    const uint32_t memory = caps->workgroup_bytes ? caps->workgroup_bytes : 16384,
-                   invocations = caps->workgroup_invocations ? caps->workgroup_invocations : 256;
+    const uint32_t memory = caps->workgroup_bytes, invocations = caps->workgroup_invocations;
     if (a->d % ATTENTION_EIGHT || a->n_head % a->n_kv) return false;
     *f = (form){.subgroups = caps->subgroups && caps->subgroup_size > 1, .join = 1};
-    uint32_t lanes = f->subgroups ? at_most(caps->subgroup_size, LANES_MAX) : LANES_TREE;
+    uint32_t lanes = f->subgroups ? whole_least(caps->subgroup_size, LANES_MAX) : LANES_TREE;
     /* too narrow */
     if (f->subgroups && a->d > ATTENTION_EIGHT * ATTENTION_EIGHTS_MAX * lanes) f->subgroups = false;
     while (!f->subgroups && lanes < LANES_TREE_MAX &&
@@ -89,20 +69,21 @@ static bool form_of(const device_caps *caps, const attention_task *a, form *f) {
     f->lanes = lanes;
     f->eights = a->d / (ATTENTION_EIGHT * lanes);
     const uint32_t merged =
-        at_least(MERGED_MIN, MERGED_BYTES * (a->whole ? 2u : 1u) / (a->n_head * a->d * 4));
-    const bool near = f->near = (uint64_t)round_up(a->keys, merged) * a->d * 4 <= NEAR_BYTES;
-    f->groups = at_most(at_most(GROUPS * at_least(1, 16 / lanes), GROUPS_MAX), invocations / lanes);
-    f->piece = at_least(PIECE_MIN, f->groups * KEYS);
-    f->n_split = at_most(round_up(a->keys, f->piece), merged);
-    f->heads = divisor_of(group, HEADS);
+        whole_most(MERGED_MIN, MERGED_BYTES * (a->whole ? 2u : 1u) / (a->n_head * a->d * 4));
+    const bool near = f->near = (uint64_t)whole_over(a->keys, merged) * a->d * 4 <= NEAR_BYTES;
+    f->groups = whole_least(whole_least(GROUPS * whole_most(1, 16 / lanes), GROUPS_MAX),
+                            invocations / lanes);
+    f->piece = whole_most(PIECE_MIN, f->groups * KEYS);
+    f->n_split = whole_least(whole_over(a->keys, f->piece), merged);
+    f->heads = whole_divisor(group, HEADS);
     while (f->heads > 1 &&
            (bytes_of(a->d, f) > memory || f->heads * f->eights > ATTENTION_EIGHTS_MAX ||
             (near && (uint64_t)a->n_head / f->heads * a->n * f->n_split < units)))
-        f->heads = divisor_of(group, f->heads - 1);
+        f->heads = whole_divisor(group, f->heads - 1);
     const uint32_t beside = a->n_head / f->heads * a->n; /* workgroups without a split */
     if (!near)
-        f->n_split = at_most(PIECES_MAX,
-                             at_most(round_up(a->keys, f->piece), at_least(1, 2 * units / beside)));
+        f->n_split = whole_least(PIECES_MAX, whole_least(whole_over(a->keys, f->piece),
+                                                         whole_most(1, 2 * units / beside)));
     while (f->groups > 1 && bytes_of(a->d, f) > memory) f->groups /= 2;
     choose_join(caps, a->d, f);
     return f->eights <= ATTENTION_EIGHTS_MAX && bytes_of(a->d, f) <= memory;
@@ -110,10 +91,7 @@ static bool form_of(const device_caps *caps, const attention_task *a, form *f) {
 
 /* The form's heads and groups, as tuning chose. */
 static void choose(lowering *l, const attention_task *a, form *f) {
-    const uint32_t group = a->n_head / a->n_kv,
-                   memory = l->caps->workgroup_bytes ? l->caps->workgroup_bytes : 16384;
-    const uint32_t invocations =
-        l->caps->workgroup_invocations ? l->caps->workgroup_invocations : 256;
+    const uint32_t group = a->n_head / a->n_kv, memory = l->caps->workgroup_bytes;
     form one = *f;
     one.groups = one.join = 1;
     uint32_t most = f->heads;
@@ -124,16 +102,11 @@ static void choose(lowering *l, const attention_task *a, form *f) {
         if (bytes_of(a->d, &one) > memory) break;
     }
     f->heads = one.heads = tile_choose(l, "heads", f->heads, 1, most);
-    most = at_most(GROUPS_MAX, invocations / f->lanes);
+    most = whole_least(GROUPS_MAX, l->caps->workgroup_invocations / f->lanes);
     for (one.groups = most; one.groups > 1 && bytes_of(a->d, &one) > memory; one.groups = most)
         most = one.groups / 2;
-    f->groups = tile_choose(l, "groups", at_most(f->groups, most), 1, most);
+    f->groups = tile_choose(l, "groups", whole_least(f->groups, most), 1, most);
     choose_join(l->caps, a->d, f);
-}
-
-bool attention_lanes_fit(const device_caps *caps, const attention_task *a) {
-    form f;
-    return attention_cache_known(a) && form_of(caps, a, &f);
 }
 
 bool attention_lanes_near(const device_caps *caps, const attention_task *a) {
@@ -143,7 +116,7 @@ bool attention_lanes_near(const device_caps *caps, const attention_task *a) {
 
 uint32_t attention_lanes_splits(const device_caps *caps, const attention_task *a) {
     form f;
-    return form_of(caps, a, &f) ? f.n_split : 0;
+    return attention_cache_known(a) && form_of(caps, a, &f) ? f.n_split : 0;
 }
 
 /* ---- the kernel ------------------------------------------------------------------------------ */
@@ -152,10 +125,6 @@ typedef struct shared {
     tile_kernel k;
     const attention_task *a;
     form f;
-    attention_cache keys, values;
-    attention_places places;
-    attention_result result;
-    attention_keys of;
     attention_lines x;
     ir_memory stats;                                   /* of the workgroup */
     ir_memory raw_keys, raw_values, sums, most, total; /* registers */
@@ -166,26 +135,14 @@ typedef struct shared {
 /* Eight c of a line in workgroup memory, of this lane: f32x8. */
 static ir_id line_eight(shared *s, uint32_t line, uint32_t c) {
     tile_kernel *k = &s->k;
-    ir_id at = tile_add(k, tile_mul(k, s->x.lane, 4), line * s->a->d + c * s->f.lanes * 4);
-    ir_id halves[2] = {ir_load(k->b, s->x.memory, at, 4),
-                       ir_load(k->b, s->x.memory, tile_add(k, at, s->a->d / 2), 4)};
-    return ir_compose(k->b, halves, 2);
-}
-
-static void bind(shared *s) {
-    tile_kernel *k = &s->k;
-    const attention_task *a = s->a;
-    s->x.q = tile_read(k, "q", a->q);
-    attention_caches_bind(&s->keys, &s->values, k, a, false);
-    attention_places_bind(&s->places, k, a);
-    attention_result_bind(&s->result, k, a);
-    attention_lines_bind(&s->x);
+    return attention_line_eight(
+        &s->x, tile_add(k, tile_mul(k, s->x.lane, 4), line * s->a->d + c * s->f.lanes * 4));
 }
 
 static void declare(shared *s) {
     ir_builder *b = s->k.b;
     const form *f = &s->f;
-    const uint32_t raw = KEYS * f->eights * s->keys.raw;
+    const uint32_t raw = KEYS * f->eights * s->x.keys.raw;
     const ir_type type = s->a->cache == TYPE_F32 ? IR_F32 : IR_U32;
     s->x.memory = ir_workgroup(b, IR_F32, floats_of(s->a->d, f));
     s->stats = ir_workgroup(b, IR_F32, f->groups * f->heads * 2);
@@ -209,23 +166,12 @@ static void fetch(shared *s, ir_id tile, const attention_cache *cache, ir_memory
                            tile_add(k, s->end, UINT32_MAX));
         ir_id place = ir_add(b, s->ring, ir_sub(b, key, s->begin)), rows = ir_u32(b, a->n_row);
         place = ir_select(b, ir_ge(b, place, rows), ir_sub(b, place, rows), place);
-        ir_id at = attention_cache_at(cache, s->of.base, place, s->x.kv, ATTENTION_EIGHT);
+        ir_id at = attention_cache_at(cache, s->x.of.base, place, s->x.kv, ATTENTION_EIGHT);
         at = ir_add(b, at, s->x.lane);
         for (uint32_t c = 0; c < s->f.eights; c++) {
-            ir_id raw[ATTENTION_RAW_MAX];
-            attention_cache_load(cache, tile_add(k, at, c * s->f.lanes), raw);
-            for (uint32_t w = 0; w < cache->raw; w++)
-                ir_store(b, to, ir_u32(b, (i * s->f.eights + c) * cache->raw + w), raw[w]);
+            attention_cache_fetch(cache, tile_add(k, at, c * s->f.lanes), to, i * s->f.eights + c);
         }
     }
-}
-
-static ir_id fetched(shared *s, const attention_cache *cache, ir_memory from, uint32_t key,
-                     uint32_t c) {
-    ir_id raw[ATTENTION_RAW_MAX];
-    for (uint32_t w = 0; w < cache->raw; w++)
-        raw[w] = ir_load(s->k.b, from, ir_u32(s->k.b, (key * s->f.eights + c) * cache->raw + w), 1);
-    return attention_cache_values(cache, raw);
 }
 
 /* x . y, four partial sums. */
@@ -284,14 +230,14 @@ static void turn(shared *s, ir_id tile) {
         seen[i] = ir_lt(b, ir_add(b, tile_add(k, tile, i * f->groups), s->x.member), s->end);
         for (uint32_t h = 0; h < f->heads; h++) parts[h][i] = IR_NO_ID;
         for (uint32_t c = 0; c < f->eights; c++) {
-            ir_id key = fetched(s, &s->keys, s->raw_keys, i, c);
+            ir_id key = attention_cache_fetched(&s->x.keys, s->raw_keys, i * s->f.eights + c);
             for (uint32_t h = 0; h < f->heads; h++)
                 parts[h][i] = dot(s, s->queries[h * f->eights + c], key, parts[h][i]);
         }
         for (uint32_t h = 0; h < f->heads; h++) parts[h][i] = tile_sum_vector(k, parts[h][i]);
     }
     ir_if(b, more);
-    fetch(s, next, &s->keys, s->raw_keys);
+    fetch(s, next, &s->x.keys, s->raw_keys);
     ir_end(b);
     ir_id visible = ir_compose(b, seen, KEYS);
     for (uint32_t h = 0; h < f->heads; h++) {
@@ -312,7 +258,7 @@ static void turn(shared *s, ir_id tile) {
     }
     for (uint32_t i = 0; i < KEYS; i++)
         for (uint32_t c = 0; c < f->eights; c++) {
-            ir_id value = fetched(s, &s->values, s->raw_values, i, c);
+            ir_id value = attention_cache_fetched(&s->x.values, s->raw_values, i * s->f.eights + c);
             for (uint32_t h = 0; h < f->heads; h++) {
                 ir_id at = sums_at(s, h, c);
                 ir_store(b, s->sums, at,
@@ -321,7 +267,7 @@ static void turn(shared *s, ir_id tile) {
             }
         }
     ir_if(b, more);
-    fetch(s, next, &s->values, s->raw_values);
+    fetch(s, next, &s->x.values, s->raw_values);
     ir_end(b);
 }
 
@@ -355,7 +301,7 @@ static void join_some(shared *s, uint32_t from) {
         sum = ir_fma(b, ir_load(b, s->x.memory, tile_add(k, at, g * f->join * a->d), 4),
                      many(s, weight), sum);
     }
-    attention_result_store(&s->result, &s->x, head, four, sum, highest, all);
+    attention_lines_result(&s->x, head, four, sum, highest, all);
     ir_end(b);
 }
 
@@ -404,25 +350,24 @@ beryl_status attention_lanes(lowering *l, const graph_node *node, const attentio
                             .eights = f->eights,
                             .sums = KEYS,
                             .subgroups = f->subgroups};
-    bind(&s);
+    attention_lines_bind(&s.x, false);
     declare(&s);
     attention_lines_load(&s.x);
-    attention_keys_of(&s.places, k, a, s.x.row, &s.of);
-    s.x.fresh = ir_and(b, s.x.fresh, s.of.is);
-    ir_id count = ir_sub(b, s.of.end, s.of.first),
+    attention_lines_see(&s.x);
+    ir_id count = ir_sub(b, s.x.of.end, s.x.of.first),
           span = tile_div(k, tile_add(k, count, a->n_split - 1), a->n_split);
     span = ir_max(b, span, ir_u32(b, f->piece));
-    s.begin = ir_add(b, s.of.first, ir_mul(b, s.x.piece, span));
-    s.end = ir_min(b, ir_add(b, s.begin, span), s.of.end);
+    s.begin = ir_add(b, s.x.of.first, ir_mul(b, s.x.piece, span));
+    s.end = ir_min(b, ir_add(b, s.begin, span), s.x.of.end);
     s.ring = tile_rem(k, s.begin, a->n_row);
     ir_if(b, ir_lt(b, s.begin, s.end));
-    fetch(&s, s.begin, &s.keys, s.raw_keys);
-    fetch(&s, s.begin, &s.values, s.raw_values);
+    fetch(&s, s.begin, &s.x.keys, s.raw_keys);
+    fetch(&s, s.begin, &s.x.values, s.raw_values);
     ir_end(b);
     attention_lines_make(&s.x);
     ir_barrier(b);
     softmax_begin(&s);
-    attention_lines_store_own(&s.x, &s.of, &s.keys, &s.values);
+    attention_lines_store_own(&s.x);
     ir_id tile = ir_loop(b, s.begin, s.end, ir_u32(b, f->groups * KEYS));
     turn(&s, tile);
     ir_end(b);

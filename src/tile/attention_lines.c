@@ -25,10 +25,14 @@ ir_id attention_line_place(attention_lines *x, uint32_t line, ir_id four) {
     return tile_add(k, tile_mul(k, ir_add(k->b, tile_shr(k, four, 1), half), 4), line * x->a->d);
 }
 
-void attention_lines_bind(attention_lines *x) {
+void attention_lines_bind(attention_lines *x, bool halves) {
     tile_kernel *k = x->k;
     const attention_task *a = x->a;
     uint32_t word[2] = {0, 0};
+    x->q = tile_read(k, "q", a->q);
+    attention_caches_bind(&x->keys, &x->values, k, a, halves);
+    attention_places_bind(&x->places, k, a);
+    attention_result_bind(&x->result, k, a);
     x->q_offset = tile_u32(k, "q_offset", a->q_offset);
     x->scale = tile_f32(k, "scale", a->scale);
     if (a->raw) {
@@ -45,6 +49,18 @@ void attention_lines_bind(attention_lines *x) {
         x->key = tile_read(k, "key", a->k);
         x->value = a->v == a->k ? x->key : tile_read(k, "value", a->v);
     }
+}
+
+void attention_lines_see(attention_lines *x) {
+    attention_keys_of(&x->places, x->k, x->a, x->row, &x->of);
+    x->fresh = ir_and(x->k->b, x->fresh, x->of.is);
+}
+
+ir_id attention_line_eight(const attention_lines *x, ir_id at) {
+    ir_builder *b = x->k->b;
+    ir_id halves[2] = {ir_load(b, x->memory, at, 4),
+                       ir_load(b, x->memory, tile_add(x->k, at, x->a->d / 2), 4)};
+    return ir_compose(b, halves, 2);
 }
 
 void attention_lines_declare(attention_lines *x) {
@@ -196,9 +212,7 @@ static void store_eights(attention_lines *x, ir_id start, const attention_cache 
         ir_id line = ir_min(b, tile_div(k, i, eights), ir_u32(b, 1));
         ir_id at = ir_add(b, tile_mul(k, line, d), tile_mul(k, eight, 4));
         at = tile_add(k, at, (x->heads + x->apart) * d);
-        ir_id both[2] = {ir_load(b, x->memory, at, 4),
-                         ir_load(b, x->memory, tile_add(k, at, d / 2), 4)};
-        attention_cache_round(k, ir_compose(b, both, 2), out);
+        attention_cache_round(k, attention_line_eight(x, at), out);
         ir_id to = ir_add(b, start, tile_mul(k, eight, ATTENTION_EIGHT));
         ir_if(b, ir_lt(b, i, ir_u32(b, eights)));
         attention_cache_put(keys, to, out);
@@ -210,11 +224,11 @@ static void store_eights(attention_lines *x, ir_id start, const attention_cache 
     }
 }
 
-void attention_lines_store_own(attention_lines *x, const attention_keys *of,
-                               const attention_cache *keys, const attention_cache *values) {
+void attention_lines_store_own(attention_lines *x) {
     tile_kernel *k = x->k;
     ir_builder *b = k->b;
     const attention_task *a = x->a;
+    const attention_cache *keys = &x->keys, *values = &x->values;
     const uint32_t lanes = x->lanes * x->groups,
                    unit = attention_cache_unit(keys,
                                                x->by_eights ? ATTENTION_EIGHT : 2 * a->d / lanes),
@@ -224,7 +238,7 @@ void attention_lines_store_own(attention_lines *x, const attention_keys *of,
     ir_id own = ir_eq(b, tile_rem(k, x->first_head, a->n_head / a->n_kv), ir_u32(b, 0)),
           zero = ir_u32(b, 0);
     ir_if(b, ir_and(b, x->fresh, own));
-    ir_id row = ir_add(b, of->base, tile_rem(k, of->last, a->n_row));
+    ir_id row = ir_add(b, x->of.base, tile_rem(k, x->of.last, a->n_row));
     ir_id start = tile_mul(k, ir_add(b, tile_mul(k, row, a->n_kv), x->kv), a->d);
     const bool eights = keys->type == TYPE_Q8_0 && x->subgroups && x->lanes % 8 == 0;
     if (eights) store_eights(x, start, keys, values);
@@ -244,5 +258,36 @@ void attention_lines_store_own(attention_lines *x, const attention_keys *of,
         attention_cache_store(which ? values : keys, line, zero, ir_add(b, start, element), unit);
         ir_end(b);
     }
+    ir_end(b);
+}
+
+void attention_lines_result(const attention_lines *x, ir_id head, ir_id four, ir_id sum, ir_id most,
+                            ir_id total) {
+    tile_kernel *k = x->k;
+    ir_builder *b = k->b;
+    const attention_task *a = x->a;
+    ir_id place = ir_add(b, tile_mul(k, x->row, a->n_head), ir_add(b, x->first_head, head)),
+          four_at = tile_mul(k, four, 4);
+    if (a->n_split > 1) {
+        ir_id piece = ir_add(b, tile_mul(k, place, a->n_split), x->piece), both[2] = {most, total};
+        ir_store(b, x->result.out, ir_fma(b, piece, ir_u32(b, a->d), four_at), sum);
+        ir_if(b, ir_eq(b, four, ir_u32(b, 0)));
+        ir_store(b, x->result.stats, tile_mul(k, piece, 2), ir_compose(b, both, 2));
+        ir_end(b);
+    } else {
+        ir_store(b, x->result.out, ir_fma(b, place, ir_u32(b, a->d), four_at),
+                 ir_mul(b, sum, ir_splat(b, attention_inverse(k, total), 4)));
+    }
+}
+
+void attention_lines_nothing(const attention_lines *x) {
+    tile_kernel *k = x->k;
+    ir_builder *b = k->b;
+    const attention_task *a = x->a;
+    ir_if(b, ir_lt(b, x->local, ir_u32(b, x->heads)));
+    ir_id head = ir_add(b, tile_mul(k, x->row, a->n_head), ir_add(b, x->first_head, x->local)),
+          both[2] = {ir_f32(b, ATTENTION_LEAST), ir_f32(b, 0)};
+    ir_store(b, x->result.stats, tile_mul(k, ir_add(b, tile_mul(k, head, a->n_split), x->piece), 2),
+             ir_compose(b, both, 2));
     ir_end(b);
 }

@@ -106,11 +106,10 @@ static bool form_of(const device_caps *caps, const attention_task *a, form *f) {
                   .rows = (uint32_t)forms[i].down * forms[i].each * ROWS};
         const uint32_t whole = DEPTH * g.across;
         g.d = (a->d + whole - 1) / whole * whole;
-        g.group = heads < g.rows ? heads : g.rows;
+        g.group = whole_least(heads, g.rows);
         while (heads % g.group || g.rows % g.group) g.group--;
         g.queries = g.rows / g.group;
-        const uint64_t groups =
-            (uint64_t)((a->n + g.queries - 1) / g.queries) * (a->n_head / g.group);
+        const uint64_t groups = (uint64_t)whole_over(a->n, g.queries) * (a->n_head / g.group);
         if (g.direct && (!caps->multiplies_memory || a->d % BLOCK || a->cache == TYPE_Q8_0))
             continue;
         if (a->d > forms[i].d_max || bytes_of(&g) > caps->workgroup_bytes ||
@@ -147,10 +146,6 @@ typedef struct matrix {
     uint32_t queries_at;      /* where they begin in `queries` */
     ir_id q_offset, scale, local, lane, row, part, column; /* row: the first of the lane's */
 } matrix;
-
-static ir_id constant(matrix *m, uint32_t n) {
-    return ir_u32(m->k.b, n);
-}
 
 static void bind(matrix *m) {
     tile_kernel *k = &m->k;
@@ -208,14 +203,14 @@ static void bind(matrix *m) {
 /* ---- to workgroup memory --------------------------------------------------------------------- */
 
 static ir_id inside(matrix *m, ir_id element) {
-    return m->f.d == m->a->d ? element : ir_min(m->k.b, element, constant(m, m->a->d - EIGHT));
+    return m->f.d == m->a->d ? element : ir_min(m->k.b, element, ir_u32(m->k.b, m->a->d - EIGHT));
 }
 
 /* An eight of f32 as halves; beyond d: 0. */
 static void store_eight(matrix *m, ir_memory to, ir_id at, ir_id x, ir_id element) {
     ir_builder *b = m->k.b;
     if (m->f.d != m->a->d)
-        x = ir_select(b, ir_splat(b, ir_lt(b, element, constant(m, m->a->d)), EIGHT), x,
+        x = ir_select(b, ir_splat(b, ir_lt(b, element, ir_u32(b, m->a->d)), EIGHT), x,
                       ir_number(b, IR_F32, EIGHT, 0));
     ir_store(b, to, at, ir_cast(b, IR_F16, x));
 }
@@ -229,12 +224,6 @@ static void eight_of(matrix *m, ir_id turn, ir_id *row, ir_id *element) {
     *element = tile_mul(k, tile_rem(k, i, eights), EIGHT);
 }
 
-static ir_id staged_at(matrix *m, ir_id line, ir_id e, uint32_t lines) {
-    tile_kernel *k = &m->k;
-    return m->f.direct ? attention_block_at(k, line, e, lines)
-                       : ir_add(k->b, tile_mul(k, line, line_of(&m->f)), e);
-}
-
 static void stage_queries(matrix *m) {
     tile_kernel *k = &m->k;
     ir_builder *b = k->b;
@@ -242,17 +231,17 @@ static void stage_queries(matrix *m) {
     const attention_rows *r = &m->rows;
     const uint32_t n = f->rows * f->d / EIGHT, threads = threads_of(f);
     ir_id row, e;
-    ir_id turn =
-        ir_loop(b, constant(m, 0), constant(m, (n + threads - 1) / threads), constant(m, 1));
+    ir_id turn = ir_loop(b, ir_u32(b, 0), ir_u32(b, (n + threads - 1) / threads), ir_u32(b, 1));
     eight_of(m, turn, &row, &e);
-    if (n % threads) ir_if(b, ir_lt(b, row, constant(m, f->rows)));
+    if (n % threads) ir_if(b, ir_lt(b, row, ir_u32(b, f->rows)));
     ir_id query = ir_min(b, tile_div(k, row, f->group), tile_add(k, r->n_query, UINT32_MAX));
     ir_id head = ir_add(b, r->first_head, tile_rem(k, row, f->group));
     ir_id at = ir_add(b, tile_mul(k, ir_add(b, r->first_query, query), m->a->q_stride[0]),
                       tile_mul(k, head, m->a->q_stride[1]));
     at = ir_add(b, ir_add(b, m->q_offset, at), inside(m, e));
     ir_id both[2] = {ir_load(b, m->q, at, 4), ir_load(b, m->q, tile_add(k, at, 4), 4)};
-    ir_id to = tile_add(k, staged_at(m, row, e, f->rows), m->queries_at);
+    ir_id to = tile_add(k, attention_staged_at(&m->k, m->f.direct, line_of(&m->f), row, e, f->rows),
+                        m->queries_at);
     store_eight(m, m->queries, to, ir_mul(b, ir_compose(b, both, 2), ir_splat(b, m->scale, EIGHT)),
                 e);
     if (n % threads) ir_end(b);
@@ -267,13 +256,14 @@ static void stage(matrix *m, const attention_cache *cache, ir_id first, ir_id pl
     const uint32_t n = f->keys * f->d / EIGHT, threads = threads_of(f);
     for (uint32_t turn = 0; turn * threads < n; turn++) {
         ir_id key, e;
-        eight_of(m, constant(m, turn), &key, &e);
-        ir_id to = ir_add(b, place, staged_at(m, key, e, f->keys)),
+        eight_of(m, ir_u32(b, turn), &key, &e);
+        ir_id to = ir_add(b, place,
+                          attention_staged_at(&m->k, m->f.direct, line_of(&m->f), key, e, f->keys)),
               from = ir_add(b, attention_rows_key(&m->rows, cache, ir_add(b, first, key)),
                             inside(m, e));
-        if (n % threads) ir_if(b, ir_lt(b, key, constant(m, f->keys)));
+        if (n % threads) ir_if(b, ir_lt(b, key, ir_u32(b, f->keys)));
         ir_copy_async(b, m->stage, to, cache->at, attention_cache_bound(cache, from), 2 * EIGHT,
-                      f->d == m->a->d ? IR_NO_ID : ir_lt(b, e, constant(m, m->a->d)));
+                      f->d == m->a->d ? IR_NO_ID : ir_lt(b, e, ir_u32(b, m->a->d)));
         if (n % threads) ir_end(b);
     }
 }
@@ -283,12 +273,10 @@ static void fetch(matrix *m, const attention_cache *cache, ir_id first) {
     tile_kernel *k = &m->k;
     ir_builder *b = k->b;
     for (uint32_t turn = 0; turn < turns_of(&m->f); turn++) {
-        ir_id key, e, raw[ATTENTION_RAW_MAX];
-        eight_of(m, constant(m, turn), &key, &e);
+        ir_id key, e;
+        eight_of(m, ir_u32(b, turn), &key, &e);
         ir_id from = ir_add(b, attention_rows_key(&m->rows, cache, ir_add(b, first, key)), e);
-        attention_cache_load(cache, tile_div(k, from, EIGHT), raw);
-        for (uint32_t w = 0; w < cache->raw; w++)
-            ir_store(b, m->raw, constant(m, turn * cache->raw + w), raw[w]);
+        attention_cache_fetch(cache, tile_div(k, from, EIGHT), m->raw, turn);
     }
 }
 
@@ -299,13 +287,14 @@ static void put(matrix *m, const attention_cache *cache, ir_id place) {
     const form *f = &m->f;
     const bool guarded = f->keys * f->d / EIGHT % threads_of(f);
     for (uint32_t turn = 0; turn < turns_of(f); turn++) {
-        ir_id key, e, raw[ATTENTION_RAW_MAX];
-        eight_of(m, constant(m, turn), &key, &e);
-        for (uint32_t w = 0; w < cache->raw; w++)
-            raw[w] = ir_load(b, m->raw, constant(m, turn * cache->raw + w), 1);
-        ir_id x = ir_cast(b, IR_F16, attention_cache_values(cache, raw));
-        if (guarded) ir_if(b, ir_lt(b, key, constant(m, f->keys)));
-        ir_store(b, m->stage, ir_add(b, place, staged_at(m, key, e, f->keys)), x);
+        ir_id key, e;
+        eight_of(m, ir_u32(b, turn), &key, &e);
+        ir_id x = ir_cast(b, IR_F16, attention_cache_fetched(cache, m->raw, turn));
+        if (guarded) ir_if(b, ir_lt(b, key, ir_u32(b, f->keys)));
+        ir_store(b, m->stage,
+                 ir_add(b, place,
+                        attention_staged_at(&m->k, m->f.direct, line_of(&m->f), key, e, f->keys)),
+                 x);
         if (guarded) ir_end(b);
     }
 }
@@ -336,8 +325,8 @@ static void load_queries(matrix *m, uint32_t depth, uint32_t to) {
     const uint32_t line = line_of(&m->f);
     ir_id from = tile_add(k, tile_mul(k, first_row(m), line), m->queries_at + depth * DEPTH);
     for (uint32_t r = 0; r < m->f.each; r++)
-        ir_fragment_load(k->b, m->query, constant(m, to + r), m->queries,
-                         tile_add(k, from, r * ROWS * line), constant(m, line), false);
+        ir_fragment_load(k->b, m->query, ir_u32(m->k.b, to + r), m->queries,
+                         tile_add(k, from, r * ROWS * line), ir_u32(m->k.b, line), false);
 }
 
 /* c[r, i] += a[r] b[i] of one depth, i of n; b[i] lies `step` elements after the one before. */
@@ -348,13 +337,12 @@ static void multiply(matrix *m, ir_fragments c, uint32_t n, ir_fragments a, cons
     for (uint32_t i = 0; i < n; i += 2) {
         const uint32_t count = n - i < 2 ? n - i : 2;
         for (uint32_t j = 0; j < count; j++)
-            ir_fragment_load(b, m->right, constant(m, j), m->stage,
-                             tile_add(k, from, (i + j) * step), constant(m, line_of(&m->f)),
-                             transposed);
+            ir_fragment_load(b, m->right, ir_u32(b, j), m->stage, tile_add(k, from, (i + j) * step),
+                             ir_u32(b, line_of(&m->f)), transposed);
         for (uint32_t j = 0; j < count; j++)
             for (uint32_t r = 0; r < m->f.each; r++)
-                ir_fragment_mma(b, c, constant(m, r * n + i + j), a, constant(m, left[r]), m->right,
-                                constant(m, j));
+                ir_fragment_mma(b, c, ir_u32(b, r * n + i + j), a, ir_u32(b, left[r]), m->right,
+                                ir_u32(b, j));
     }
 }
 
@@ -365,7 +353,7 @@ static void find_scores(matrix *m, ir_id place) {
     const uint32_t depths = f->d / DEPTH, line = line_of(f);
     ir_id from = ir_add(k->b, place, tile_mul(k, m->part, m->n_key * TILE * line));
     for (uint32_t i = 0; i < f->each * m->n_key; i++)
-        ir_fragment_fill(k->b, m->score, constant(m, i), ir_f32(k->b, 0));
+        ir_fragment_fill(k->b, m->score, ir_u32(m->k.b, i), ir_f32(k->b, 0));
     for (uint32_t e = 0; e < depths; e++) {
         uint32_t left[8];
         for (uint32_t r = 0; r < f->each; r++) left[r] = (f->held ? e * f->each : 0) + r;
@@ -380,10 +368,10 @@ static void hide(matrix *m, ir_id first) {
     tile_kernel *k = &m->k;
     ir_builder *b = k->b;
     for (uint32_t q = 0; q < 2 * m->f.each; q++) {
-        ir_id low = ir_load(b, m->rows.low, constant(m, q), 1),
-              high = ir_load(b, m->rows.high, constant(m, q), 1);
+        ir_id low = ir_load(b, m->rows.low, ir_u32(b, q), 1),
+              high = ir_load(b, m->rows.high, ir_u32(b, q), 1);
         for (uint32_t i = 0; i < m->n_key; i++) {
-            ir_id at = constant(m, q / 2 * m->n_key + i), own[2];
+            ir_id at = ir_u32(b, q / 2 * m->n_key + i), own[2];
             ir_id x = ir_fragment_get(b, m->score, at, q % 2);
             for (uint32_t w = 0; w < 2; w++) {
                 ir_id key = ir_add(
@@ -396,21 +384,11 @@ static void hide(matrix *m, ir_id first) {
     }
 }
 
-/* Over the lanes that share a row. */
-static ir_id shared(matrix *m, ir_id x, bool sum) {
-    ir_builder *b = m->k.b;
-    for (uint32_t mask = 1; mask < 4; mask *= 2) {
-        ir_id other = ir_subgroup_shuffle_xor(b, x, mask);
-        x = sum ? ir_add(b, x, other) : ir_max(b, x, other);
-    }
-    return x;
-}
-
 static void scale_sums(matrix *m, uint32_t q, ir_id factor) {
     ir_builder *b = m->k.b;
     ir_id both = ir_splat(b, factor, 2);
     for (uint32_t c = 0; c < m->n_column; c++) {
-        ir_id at = constant(m, q / 2 * m->n_column + c);
+        ir_id at = ir_u32(b, q / 2 * m->n_column + c);
         ir_fragment_set(b, m->sum, at, q % 2,
                         ir_mul(b, ir_fragment_get(b, m->sum, at, q % 2), both));
     }
@@ -424,12 +402,12 @@ static void find_most(matrix *m, ir_id *most) {
     for (uint32_t q = 0; q < n; q++) {
         ir_id own = IR_NO_ID;
         for (uint32_t i = 0; i < m->n_key; i++) {
-            ir_id x = ir_fragment_get(b, m->score, constant(m, q / 2 * m->n_key + i), q % 2);
+            ir_id x = ir_fragment_get(b, m->score, ir_u32(b, q / 2 * m->n_key + i), q % 2);
             own = i ? ir_max(b, own, x) : x;
         }
         most[q] = ir_max(b, ir_extract(b, own, 0), ir_extract(b, own, 1));
     }
-    for (uint32_t q = 0; q < n; q++) most[q] = shared(m, most[q], false);
+    for (uint32_t q = 0; q < n; q++) most[q] = attention_quad(m->k.b, most[q], false);
 }
 
 /* Scores become weights. */
@@ -440,26 +418,26 @@ static void soften(matrix *m) {
     ir_id most[8];
     find_most(m, most);
     for (uint32_t q = 0; q < n; q++) {
-        ir_id before = ir_load(b, m->most, constant(m, q), 1);
+        ir_id before = ir_load(b, m->most, ir_u32(b, q), 1);
         ir_if(b, ir_gt(b, most[q], ir_add(b, before, ir_f32(b, GROWTH))));
         ir_id factor = ir_exp2_normal(b, ir_sub(b, before, most[q]));
-        ir_store(b, m->most, constant(m, q), most[q]);
-        ir_store(b, m->total, constant(m, q),
-                 ir_mul(b, ir_load(b, m->total, constant(m, q), 1), factor));
+        ir_store(b, m->most, ir_u32(b, q), most[q]);
+        ir_store(b, m->total, ir_u32(b, q),
+                 ir_mul(b, ir_load(b, m->total, ir_u32(b, q), 1), factor));
         scale_sums(m, q, factor);
         ir_end(b);
     }
     for (uint32_t q = 0; q < n; q++) {
-        ir_id both = ir_splat(b, ir_load(b, m->most, constant(m, q), 1), 2), total = IR_NO_ID;
+        ir_id both = ir_splat(b, ir_load(b, m->most, ir_u32(b, q), 1), 2), total = IR_NO_ID;
         for (uint32_t i = 0; i < m->n_key; i++) {
-            ir_id x = ir_fragment_get(b, m->score, constant(m, q / 2 * m->n_key + i), q % 2);
+            ir_id x = ir_fragment_get(b, m->score, ir_u32(b, q / 2 * m->n_key + i), q % 2);
             ir_id p = ir_exp2_normal(b, ir_sub(b, x, both));
             total = i ? ir_add(b, total, p) : p;
-            ir_fragment_set(b, m->weight, constant(m, q / 2 * (m->n_key / 2) + i / 2),
+            ir_fragment_set(b, m->weight, ir_u32(b, q / 2 * (m->n_key / 2) + i / 2),
                             q % 2 + i % 2 * 2, ir_cast(b, IR_F16, p));
         }
-        ir_id sum = ir_load(b, m->total, constant(m, q), 1);
-        ir_store(b, m->total, constant(m, q), ir_add(b, sum, tile_sum_vector(k, total)));
+        ir_id sum = ir_load(b, m->total, ir_u32(b, q), 1);
+        ir_store(b, m->total, ir_u32(b, q), ir_add(b, sum, tile_sum_vector(k, total)));
     }
 }
 
@@ -491,15 +469,15 @@ static void walk(matrix *m) {
           tiles = tile_div(k, tile_add(k, held, f->keys - 1), f->keys);
     if (rounded) {
         fetch(m, &m->keys, from);
-        put(m, &m->keys, constant(m, 0));
+        put(m, &m->keys, ir_u32(b, 0));
         fetch(m, &m->values, from);
-        put(m, &m->values, constant(m, values));
+        put(m, &m->values, ir_u32(b, values));
     } else {
-        stage_tile(m, from, constant(m, 0));
+        stage_tile(m, from, ir_u32(b, 0));
     }
-    ir_id tile = ir_loop(b, constant(m, 0), tiles, constant(m, 1)),
+    ir_id tile = ir_loop(b, ir_u32(b, 0), tiles, ir_u32(b, 1)),
           place = tile_mul(k, tile_rem(k, tile, 2), place_of(f)),
-          other = ir_sub(b, constant(m, place_of(f)), place),
+          other = ir_sub(b, ir_u32(b, place_of(f)), place),
           first = ir_add(b, from, tile_mul(k, tile, f->keys)), next = tile_add(k, first, f->keys),
           more = ir_lt(b, tile_add(k, tile, 1), tiles);
     arrive(m);
@@ -557,22 +535,22 @@ static void soften_scores(matrix *m) {
     ir_id most[2];
     find_most(m, most);
     for (uint32_t q = 0; q < 2; q++) {
-        ir_id before = ir_load(b, m->most, constant(m, q), 1),
+        ir_id before = ir_load(b, m->most, ir_u32(b, q), 1),
               grows = ir_gt(b, most[q], ir_add(b, before, ir_f32(b, GROWTH))),
               now = ir_select(b, grows, most[q], before),
               factor = ir_exp2_normal(b, ir_sub(b, before, now)), both = ir_splat(b, now, 2),
               total = ir_number(b, IR_F32, 2, 0);
         for (uint32_t i = 0; i < m->n_key; i++) {
-            ir_id x = ir_fragment_get(b, m->score, constant(m, i), q);
+            ir_id x = ir_fragment_get(b, m->score, ir_u32(b, i), q);
             x = ir_exp2_normal(b, ir_sub(b, x, both));
             total = ir_add(b, total, x);
-            ir_fragment_set(b, m->score, constant(m, i), q, x);
+            ir_fragment_set(b, m->score, ir_u32(b, i), q, x);
         }
-        ir_store(b, m->most, constant(m, q), now);
-        ir_store(b, m->factor, constant(m, q), factor);
+        ir_store(b, m->most, ir_u32(b, q), now);
+        ir_store(b, m->factor, ir_u32(b, q), factor);
         ir_store(
-            b, m->total, constant(m, q),
-            ir_fma(b, ir_load(b, m->total, constant(m, q), 1), factor, tile_sum_vector(k, total)));
+            b, m->total, ir_u32(b, q),
+            ir_fma(b, ir_load(b, m->total, ir_u32(b, q), 1), factor, tile_sum_vector(k, total)));
     }
 }
 
@@ -580,14 +558,14 @@ static void soften_scores(matrix *m) {
 static void take_weights(matrix *m) {
     ir_builder *b = m->k.b;
     ir_id factor[2];
-    for (uint32_t q = 0; q < 2; q++) factor[q] = ir_load(b, m->factor, constant(m, q), 1);
+    for (uint32_t q = 0; q < 2; q++) factor[q] = ir_load(b, m->factor, ir_u32(b, q), 1);
     ir_if(b, ir_lt(b, ir_min(b, factor[0], factor[1]), ir_f32(b, 1)));
     for (uint32_t q = 0; q < 2; q++) scale_sums(m, q, factor[q]);
     ir_end(b);
     for (uint32_t q = 0; q < 2; q++)
         for (uint32_t i = 0; i < m->n_key; i++)
-            ir_fragment_set(b, m->weight, constant(m, i / 2), q + i % 2 * 2,
-                            ir_cast(b, IR_F16, ir_fragment_get(b, m->score, constant(m, i), q)));
+            ir_fragment_set(b, m->weight, ir_u32(b, i / 2), q + i % 2 * 2,
+                            ir_cast(b, IR_F16, ir_fragment_get(b, m->score, ir_u32(b, i), q)));
 }
 
 static void soften_tile(matrix *m, ir_id first) {
@@ -609,19 +587,19 @@ static void walk_direct(matrix *m) {
     const form *f = &m->f;
     const attention_rows *r = &m->rows;
     const uint32_t part = place_of(f);
-    ir_id from = ir_get(b, r->from), after = tile_add(k, ir_get(b, r->to), 1),
-          zero = constant(m, 0), one = constant(m, 1);
+    ir_id from = ir_get(b, r->from), after = tile_add(k, ir_get(b, r->to), 1), zero = ir_u32(b, 0),
+          one = ir_u32(b, 1);
     ir_id held = ir_sub(b, ir_max(b, after, from), from);
     ir_id tiles = ir_max(b, tile_div(k, tile_add(k, held, f->keys - 1), f->keys), one);
     stage(m, &m->keys, from, zero);
     ir_copy_commit(b);
-    stage(m, &m->values, from, constant(m, part / 2));
+    stage(m, &m->values, from, ir_u32(b, part / 2));
     ir_copy_commit(b);
     ir_copy_wait(b, 1);
     ir_barrier(b);
     begin_scores(m, zero);
     ir_if(b, ir_lt(b, one, tiles));
-    stage(m, &m->keys, tile_add(k, from, f->keys), constant(m, part));
+    stage(m, &m->keys, tile_add(k, from, f->keys), ir_u32(b, part));
     ir_end(b);
     ir_copy_commit(b);
     ir_fragment_wait(b, 0);
@@ -629,7 +607,7 @@ static void walk_direct(matrix *m) {
     take_weights(m);
     ir_id tile = ir_loop(b, one, tiles, one), first = ir_add(b, from, tile_mul(k, tile, f->keys)),
           place = tile_mul(k, tile_rem(k, tile, 2), part),
-          other = ir_sub(b, constant(m, part), place);
+          other = ir_sub(b, ir_u32(b, part), place);
     arrive(m);
     begin_scores(m, place);
     begin_values(m, other);
@@ -664,10 +642,10 @@ static void join_stats(matrix *m) {
     ir_builder *b = k->b;
     const form *f = &m->f;
     for (uint32_t q = 0; q < 2 * f->each; q++) {
-        ir_id own[2] = {ir_load(b, m->most, constant(m, q), 1),
-                        ir_load(b, m->total, constant(m, q), 1)};
-        ir_if(b, ir_and(b, ir_eq(b, tile_rem(k, m->lane, 4), constant(m, 0)),
-                        ir_eq(b, m->column, constant(m, 0))));
+        ir_id own[2] = {ir_load(b, m->most, ir_u32(b, q), 1),
+                        ir_load(b, m->total, ir_u32(b, q), 1)};
+        ir_if(b, ir_and(b, ir_eq(b, tile_rem(k, m->lane, 4), ir_u32(b, 0)),
+                        ir_eq(b, m->column, ir_u32(b, 0))));
         ir_store(b, m->joined, stats_at(m, m->part, tile_add(k, m->row, q * TILE)),
                  ir_compose(b, own, 2));
         ir_end(b);
@@ -676,8 +654,8 @@ static void join_stats(matrix *m) {
     for (uint32_t q = 0; q < 2 * f->each; q++) {
         ir_id stats[8], most = IR_NO_ID, total = IR_NO_ID;
         for (uint32_t p = 0; p < f->parts; p++) {
-            stats[p] = ir_load(b, m->joined,
-                               stats_at(m, constant(m, p), tile_add(k, m->row, q * TILE)), 2);
+            stats[p] =
+                ir_load(b, m->joined, stats_at(m, ir_u32(b, p), tile_add(k, m->row, q * TILE)), 2);
             ir_id x = ir_extract(b, stats[p], 0);
             most = p ? ir_max(b, most, x) : x;
         }
@@ -686,9 +664,8 @@ static void join_stats(matrix *m) {
                                 ir_exp2_normal(b, ir_sub(b, ir_extract(b, stats[p], 0), most)));
             total = p ? ir_add(b, total, part) : part;
         }
-        ir_store(b, m->total, constant(m, q), total);
-        scale_sums(m, q,
-                   ir_exp2_normal(b, ir_sub(b, ir_load(b, m->most, constant(m, q), 1), most)));
+        ir_store(b, m->total, ir_u32(b, q), total);
+        scale_sums(m, q, ir_exp2_normal(b, ir_sub(b, ir_load(b, m->most, ir_u32(b, q), 1), most)));
     }
 }
 
@@ -708,11 +685,11 @@ static void give_strip(matrix *m, uint32_t begin, uint32_t end) {
     tile_kernel *k = &m->k;
     ir_builder *b = k->b;
     ir_barrier(b);
-    ir_if(b, ir_gt(b, m->part, constant(m, 0)));
+    ir_if(b, ir_gt(b, m->part, ir_u32(b, 0)));
     for (uint32_t q = 0; q < 2 * m->f.each; q++)
         for (uint32_t c = begin; c < end; c++)
             ir_store(b, m->joined, joined_at(m, tile_add(k, m->part, UINT32_MAX), q, c),
-                     ir_fragment_get(b, m->sum, constant(m, q / 2 * m->n_column + c), q % 2));
+                     ir_fragment_get(b, m->sum, ir_u32(b, q / 2 * m->n_column + c), q % 2));
     ir_end(b);
     ir_barrier(b);
 }
@@ -728,16 +705,15 @@ static void store_strip(matrix *m, uint32_t begin, uint32_t end) {
         ir_id line = ir_add(b, tile_mul(k, ir_add(b, r->first_query, query), m->a->n_head), head);
         ir_id at = ir_add(b, m->column, tile_mul(k, tile_rem(k, m->lane, 4), 2));
         ir_id is = ir_lt(b, query, r->n_query);
-        if (f->parts > 1) is = ir_and(b, is, ir_eq(b, m->part, constant(m, 0)));
+        if (f->parts > 1) is = ir_and(b, is, ir_eq(b, m->part, ir_u32(b, 0)));
         ir_if(b, is);
-        ir_id inverse =
-            ir_splat(b, attention_inverse(k, ir_load(b, m->total, constant(m, q), 1)), 2);
+        ir_id inverse = ir_splat(b, attention_inverse(k, ir_load(b, m->total, ir_u32(b, q), 1)), 2);
         for (uint32_t c = begin; c < end; c++) {
-            ir_id x = ir_fragment_get(b, m->sum, constant(m, q / 2 * m->n_column + c), q % 2);
+            ir_id x = ir_fragment_get(b, m->sum, ir_u32(b, q / 2 * m->n_column + c), q % 2);
             for (uint32_t p = 1; p < f->parts; p++)
-                x = ir_add(b, x, ir_load(b, m->joined, joined_at(m, constant(m, p - 1), q, c), 2));
+                x = ir_add(b, x, ir_load(b, m->joined, joined_at(m, ir_u32(b, p - 1), q, c), 2));
             ir_id e = tile_add(k, at, c * TILE);
-            if (f->d != m->a->d) ir_if(b, ir_lt(b, e, constant(m, m->a->d)));
+            if (f->d != m->a->d) ir_if(b, ir_lt(b, e, ir_u32(b, m->a->d)));
             ir_store(b, m->out, ir_add(b, tile_mul(k, line, m->a->d), e), ir_mul(b, x, inverse));
             if (f->d != m->a->d) ir_end(b);
         }
@@ -749,8 +725,8 @@ static void store(matrix *m) {
     ir_builder *b = m->k.b;
     const form *f = &m->f;
     for (uint32_t q = 0; q < 2 * f->each; q++)
-        ir_store(b, m->total, constant(m, q),
-                 shared(m, ir_load(b, m->total, constant(m, q), 1), true));
+        ir_store(b, m->total, ir_u32(b, q),
+                 attention_quad(m->k.b, ir_load(b, m->total, ir_u32(b, q), 1), true));
     if (f->parts == 1) {
         store_strip(m, 0, m->n_column);
         return;
@@ -777,11 +753,11 @@ beryl_status attention_matrix(lowering *l, const graph_node *node, const attenti
     ir_subgroup(b, LANES);
     bind(&m);
     for (uint32_t q = 0; q < 2 * f->each; q++) {
-        ir_store(b, m.most, constant(&m, q), ir_f32(b, ATTENTION_LEAST));
-        ir_store(b, m.total, constant(&m, q), ir_f32(b, 0));
+        ir_store(b, m.most, ir_u32(b, q), ir_f32(b, ATTENTION_LEAST));
+        ir_store(b, m.total, ir_u32(b, q), ir_f32(b, 0));
     }
     for (uint32_t i = 0; i < f->each * m.n_column; i++)
-        ir_fragment_fill(b, m.sum, constant(&m, i), ir_f32(b, 0));
+        ir_fragment_fill(b, m.sum, ir_u32(b, i), ir_f32(b, 0));
     stage_queries(&m);
     if (!f->direct) ir_barrier(b);
     for (uint32_t e = 0; e < f->d / DEPTH && f->held; e++) load_queries(&m, e, e * f->each);

@@ -5,10 +5,6 @@
 
 enum { FROM, TO, INNER_LOW, INNER_HIGH, ALIKE, FOUND }; /* ALIKE: all have one slot */
 
-static ir_id constant(attention_rows *x, uint32_t n) {
-    return ir_u32(x->k->b, n);
-}
-
 void attention_rows_bind(attention_rows *x, tile_kernel *k, const attention_task *a) {
     ir_builder *b = k->b;
     x->k = k;
@@ -24,7 +20,7 @@ void attention_rows_bind(attention_rows *x, tile_kernel *k, const attention_task
     /* long ones first */
     ir_id late = tile_add(k, ir_sub(b, ir_groups(b, 0), ir_group(b, 0)), UINT32_MAX);
     x->first_query = tile_mul(k, late, x->queries);
-    x->n_query = ir_min(b, constant(x, x->queries), ir_sub(b, n, x->first_query));
+    x->n_query = ir_min(b, ir_u32(b, x->queries), ir_sub(b, n, x->first_query));
     x->first_head = tile_mul(k, ir_group(b, 1), x->group);
     x->kv = tile_div(k, x->first_head, a->n_head / a->n_kv);
 }
@@ -41,8 +37,8 @@ static void range_of(attention_rows *x, ir_id query, ir_id *low, ir_id *high) {
     attention_keys keys;
     attention_keys_of(&x->places, x->k, x->a, ir_add(b, x->first_query, query), &keys);
     ir_id some = ir_lt(b, keys.first, keys.end);
-    *low = ir_select(b, some, keys.first, constant(x, UINT32_MAX));
-    *high = ir_select(b, some, tile_add(x->k, keys.end, UINT32_MAX), constant(x, 0));
+    *low = ir_select(b, some, keys.first, ir_u32(b, UINT32_MAX));
+    *high = ir_select(b, some, tile_add(x->k, keys.end, UINT32_MAX), ir_u32(b, 0));
 }
 
 /* Of the lane's row r, where its query is one of [done, end); else none: low above high. */
@@ -54,8 +50,8 @@ static void row_range(attention_rows *x, ir_id done, ir_id r) {
     ir_id own = tile_div(k, row, x->group);
     ir_id sees = ir_and(b, ir_ge(b, own, done), ir_lt(b, own, ir_get(b, x->end))), low, high;
     range_of(x, ir_min(b, own, tile_add(k, x->n_query, UINT32_MAX)), &low, &high);
-    ir_store(b, x->low, r, ir_select(b, sees, low, constant(x, UINT32_MAX)));
-    ir_store(b, x->high, r, ir_select(b, sees, high, constant(x, 0)));
+    ir_store(b, x->low, r, ir_select(b, sees, low, ir_u32(b, UINT32_MAX)));
+    ir_store(b, x->high, r, ir_select(b, sees, high, ir_u32(b, 0)));
 }
 
 /* Each lane some of the queries: true, and `found` is set, where all queries make one turn. */
@@ -65,28 +61,28 @@ static ir_id scan_together(attention_rows *x) {
     static const uint32_t none[FOUND] = {UINT32_MAX, 0, 0, UINT32_MAX, 1};
     ir_id lane = ir_local(b, 0), low, high, found[FOUND];
     for (uint32_t i = 0; i < FOUND; i++) {
-        ir_if(b, ir_eq(b, lane, constant(x, i)));
-        ir_store(b, x->found, constant(x, i), constant(x, none[i]));
+        ir_if(b, ir_eq(b, lane, ir_u32(b, i)));
+        ir_store(b, x->found, ir_u32(b, i), ir_u32(b, none[i]));
         ir_end(b);
     }
     ir_barrier(b);
-    ir_id query = ir_loop(b, lane, x->n_query, constant(x, k->lanes));
+    ir_id query = ir_loop(b, lane, x->n_query, ir_u32(b, k->lanes));
     range_of(x, query, &low, &high);
     ir_id same = ir_eq(b, slot_at(x, query), x->slot);
-    ir_atomic(b, IR_ATOMIC_MIN, x->found, constant(x, FROM), low);
-    ir_atomic(b, IR_ATOMIC_MAX, x->found, constant(x, TO), high);
-    ir_atomic(b, IR_ATOMIC_MAX, x->found, constant(x, INNER_LOW), low);
-    ir_atomic(b, IR_ATOMIC_MIN, x->found, constant(x, INNER_HIGH), high);
-    ir_atomic(b, IR_ATOMIC_MIN, x->found, constant(x, ALIKE), ir_cast(b, IR_U32, same));
+    ir_atomic(b, IR_ATOMIC_MIN, x->found, ir_u32(b, FROM), low);
+    ir_atomic(b, IR_ATOMIC_MAX, x->found, ir_u32(b, TO), high);
+    ir_atomic(b, IR_ATOMIC_MAX, x->found, ir_u32(b, INNER_LOW), low);
+    ir_atomic(b, IR_ATOMIC_MIN, x->found, ir_u32(b, INNER_HIGH), high);
+    ir_atomic(b, IR_ATOMIC_MIN, x->found, ir_u32(b, ALIKE), ir_cast(b, IR_U32, same));
     ir_end(b);
-    for (uint32_t i = 0; i < FOUND; i++) found[i] = ir_uniform_load(b, x->found, constant(x, i));
+    for (uint32_t i = 0; i < FOUND; i++) found[i] = ir_uniform_load(b, x->found, ir_u32(b, i));
     ir_set(b, x->from, found[FROM]);
     ir_set(b, x->to, found[TO]);
     ir_set(b, x->inner_low, found[INNER_LOW]);
     ir_set(b, x->inner_high, found[INNER_HIGH]);
     ir_set(b, x->end, x->n_query);
-    return ir_and(b, ir_eq(b, found[ALIKE], constant(x, 1)),
-                  ir_le(b, ir_sub(b, found[TO], found[FROM]), constant(x, x->a->n_row)));
+    return ir_and(b, ir_eq(b, found[ALIKE], ir_u32(b, 1)),
+                  ir_le(b, ir_sub(b, found[TO], found[FROM]), ir_u32(b, x->a->n_row)));
 }
 
 /* The queries [done, end) have the slot of `done`, and together as many keys as a ring holds, so
@@ -94,26 +90,26 @@ static ir_id scan_together(attention_rows *x) {
 static void scan_queries(attention_rows *x, ir_id done) {
     tile_kernel *k = x->k;
     ir_builder *b = k->b;
-    ir_set(b, x->from, constant(x, UINT32_MAX));
-    ir_set(b, x->to, constant(x, 0));
-    ir_set(b, x->inner_low, constant(x, 0));
-    ir_set(b, x->inner_high, constant(x, UINT32_MAX));
-    ir_set(b, x->open, constant(x, 1));
+    ir_set(b, x->from, ir_u32(b, UINT32_MAX));
+    ir_set(b, x->to, ir_u32(b, 0));
+    ir_set(b, x->inner_low, ir_u32(b, 0));
+    ir_set(b, x->inner_high, ir_u32(b, UINT32_MAX));
+    ir_set(b, x->open, ir_u32(b, 1));
     ir_set(b, x->end, done);
-    ir_id query = ir_loop(b, done, x->n_query, constant(x, 1)),
+    ir_id query = ir_loop(b, done, x->n_query, ir_u32(b, 1)),
           same = ir_eq(b, slot_at(x, query), x->slot);
     ir_id low, high;
     range_of(x, query, &low, &high);
     ir_id from = ir_min(b, ir_get(b, x->from), low), to = ir_max(b, ir_get(b, x->to), high);
-    same = ir_and(b, same, ir_le(b, ir_sub(b, to, from), constant(x, x->a->n_row)));
-    ir_if(b, ir_and(b, same, ir_eq(b, ir_get(b, x->open), constant(x, 1))));
+    same = ir_and(b, same, ir_le(b, ir_sub(b, to, from), ir_u32(b, x->a->n_row)));
+    ir_if(b, ir_and(b, same, ir_eq(b, ir_get(b, x->open), ir_u32(b, 1))));
     ir_set(b, x->from, from);
     ir_set(b, x->to, to);
     ir_set(b, x->inner_low, ir_max(b, ir_get(b, x->inner_low), low));
     ir_set(b, x->inner_high, ir_min(b, ir_get(b, x->inner_high), high));
     ir_set(b, x->end, tile_add(k, query, 1));
     ir_else(b);
-    ir_set(b, x->open, constant(x, 0));
+    ir_set(b, x->open, ir_u32(b, 0));
     ir_end(b);
     ir_end(b);
 }
@@ -123,31 +119,31 @@ static void scan(attention_rows *x, ir_id done) {
     ir_builder *b = k->b;
     const bool joint = BUILD_HAS_C_TEXTS && x->joint;
     if (joint) {
-        ir_set(b, x->open, constant(x, 0));
-        ir_if(b, ir_eq(b, done, constant(x, 0)));
+        ir_set(b, x->open, ir_u32(b, 0));
+        ir_if(b, ir_eq(b, done, ir_u32(b, 0)));
         ir_set(b, x->open, ir_cast(b, IR_U32, scan_together(x)));
         ir_end(b);
-        ir_if(b, ir_eq(b, ir_get(b, x->open), constant(x, 0)));
+        ir_if(b, ir_eq(b, ir_get(b, x->open), ir_u32(b, 0)));
     }
     scan_queries(x, done);
     if (joint) ir_end(b);
-    ir_id all = ir_and(b, ir_eq(b, done, constant(x, 0)),
-                       ir_eq(b, ir_get(b, x->end), constant(x, x->queries)));
+    ir_id all =
+        ir_and(b, ir_eq(b, done, ir_u32(b, 0)), ir_eq(b, ir_get(b, x->end), ir_u32(b, x->queries)));
     if (x->spare) all = ir_bool(b, false);
-    ir_set(b, x->inner_high, ir_select(b, all, ir_get(b, x->inner_high), constant(x, 0)));
-    ir_set(b, x->inner_low, ir_select(b, all, ir_get(b, x->inner_low), constant(x, UINT32_MAX)));
+    ir_set(b, x->inner_high, ir_select(b, all, ir_get(b, x->inner_high), ir_u32(b, 0)));
+    ir_set(b, x->inner_low, ir_select(b, all, ir_get(b, x->inner_low), ir_u32(b, UINT32_MAX)));
     const bool looped = BUILD_HAS_C_TEXTS && x->looped;
     if (looped) {
-        row_range(x, done, ir_loop(b, constant(x, 0), constant(x, x->each), constant(x, 1)));
+        row_range(x, done, ir_loop(b, ir_u32(b, 0), ir_u32(b, x->each), ir_u32(b, 1)));
         ir_end(b);
     }
-    for (uint32_t r = 0; !looped && r < x->each; r++) row_range(x, done, constant(x, r));
+    for (uint32_t r = 0; !looped && r < x->each; r++) row_range(x, done, ir_u32(b, r));
 }
 
 void attention_rows_begin(attention_rows *x) {
     ir_builder *b = x->k->b;
-    ir_set(b, x->end, constant(x, 0));
-    ir_id done = ir_loop(b, constant(x, 0), x->n_query, constant(x, 1));
+    ir_set(b, x->end, ir_u32(b, 0));
+    ir_id done = ir_loop(b, ir_u32(b, 0), x->n_query, ir_u32(b, 1));
     ir_if(b, ir_eq(b, done, ir_get(b, x->end)));
     x->slot = slot_at(x, done);
     scan(x, done);
@@ -162,7 +158,7 @@ ir_id attention_rows_key(attention_rows *x, const attention_cache *cache, ir_id 
     tile_kernel *k = x->k;
     ir_builder *b = k->b;
     const attention_task *a = x->a;
-    ir_id base = tile_mul(k, ir_min(b, x->slot, constant(x, a->n_slot - 1)), a->n_row);
+    ir_id base = tile_mul(k, ir_min(b, x->slot, ir_u32(b, a->n_slot - 1)), a->n_row);
     ir_id place = tile_rem(k, ir_min(b, key, ir_get(b, x->to)), a->n_row);
     return attention_cache_at(cache, base, place, x->kv, 1);
 }

@@ -36,9 +36,7 @@ typedef struct serial {
 } serial;
 
 static uint32_t heads_of(const attention_task *a) {
-    uint32_t heads = a->n_head / a->n_kv < HEADS_MAX ? a->n_head / a->n_kv : HEADS_MAX;
-    while (a->n_head / a->n_kv % heads) heads--;
-    return heads;
+    return whole_divisor(a->n_head / a->n_kv, HEADS_MAX);
 }
 
 bool attention_serial_fits(const attention_task *a) {
@@ -46,9 +44,8 @@ bool attention_serial_fits(const attention_task *a) {
 }
 
 bool attention_serial_items(const device_caps *caps, const attention_task *a) {
-    const uint32_t most = caps->storage_max ? caps->storage_max : 8;
     return device_makes_vectors(caps) && attention_serial_fits(a) &&
-           (!a->raw || attention_bindings_most(a) + 1 <= most);
+           (!a->raw || attention_bindings_most(a) + 1 <= caps->storage_max);
 }
 
 uint32_t attention_serial_splits(const device_caps *caps, const attention_task *a) {

@@ -34,8 +34,7 @@ static bool form_of(const device_caps *caps, const attention_task *a, form *f) {
     if (f->each > EACH_MAX) f->each = EACH_MAX;
     if (!f->each) return false;
     const uint32_t rows = f->lanes * f->each;
-    f->group = heads < rows ? heads : rows;
-    while (heads % f->group) f->group--;
+    f->group = whole_divisor(heads, rows);
     f->queries = rows / f->group;
     /* of a turn; each query may have its own */
     const uint64_t turns = a->keys / f->lanes + 1 + f->queries;
@@ -49,21 +48,17 @@ bool attention_shuffle_fits(const device_caps *caps, const attention_task *a) {
            attention_reads(a, FOUR, FOUR) && form_of(caps, a, &f);
 }
 
-static ir_id constant(shuffle *x, uint32_t n) {
-    return ir_u32(x->k.b, n);
-}
-
 /* Element i of row r in registers of `n` a row. */
 static ir_id at(shuffle *x, uint32_t r, uint32_t n, uint32_t i) {
-    return constant(x, r * n + i);
+    return ir_u32(x->k.b, r * n + i);
 }
 
 static ir_id get(shuffle *x, ir_memory from, uint32_t i) {
-    return ir_load(x->k.b, from, constant(x, i), 1);
+    return ir_load(x->k.b, from, ir_u32(x->k.b, i), 1);
 }
 
 static void set(shuffle *x, ir_memory to, uint32_t i, ir_id value) {
-    ir_store(x->k.b, to, constant(x, i), value);
+    ir_store(x->k.b, to, ir_u32(x->k.b, i), value);
 }
 
 static void bind(shuffle *x) {
@@ -151,7 +146,7 @@ static void mask(shuffle *x, ir_id first) {
                          ir_le(b, tile_add(k, first, lanes - 1), ir_get(b, x->rows.inner_high)));
     ir_if(b, ir_not(b, whole));
     for (uint32_t i = 0; i < x->f.each * lanes; i++) {
-        ir_id key = tile_add(k, first, i % lanes), r = constant(x, i / lanes);
+        ir_id key = tile_add(k, first, i % lanes), r = ir_u32(b, i / lanes);
         ir_id sees = ir_and(b, ir_ge(b, key, ir_load(b, x->rows.low, r, 1)),
                             ir_le(b, key, ir_load(b, x->rows.high, r, 1)));
         set(x, x->scores, i, ir_select(b, sees, get(x, x->scores, i), ir_f32(b, ATTENTION_MASKED)));
@@ -228,7 +223,7 @@ beryl_status attention_shuffle(lowering *l, const graph_node *node, const attent
     begin(&x);
     attention_rows_begin(&x.rows);
     ir_id first = ir_loop(b, ir_get(b, x.rows.from), tile_add(k, ir_get(b, x.rows.to), 1),
-                          constant(&x, x.f.lanes));
+                          ir_u32(b, x.f.lanes));
     ir_id own = ir_add(b, first, x.lane);
     score(&x, attention_rows_key(&x.rows, &x.keys, own));
     mask(&x, first);

@@ -60,8 +60,7 @@ static bool form_at(const device_caps *caps, const attention_task *a, uint32_t i
                       {16, 16, 2, 8, 4, 32, 16, false}, {16, 16, 4, 8, 2, 16, 8, false},
                       {32, 32, 4, 8, 4, 32, 8, false},  {32, 16, 4, 8, 4, 32, 8, false},
                       {32, 16, 2, 8, 4, 32, 8, false},  {32, 16, 2, 8, 2, 16, 4, false}};
-    const uint32_t memory = caps->workgroup_bytes ? caps->workgroup_bytes : 16384,
-                   invocations = caps->workgroup_invocations ? caps->workgroup_invocations : 256;
+    const uint32_t memory = caps->workgroup_bytes, invocations = caps->workgroup_invocations;
     const uint32_t heads = a->n_head / a->n_kv;
     if (a->d > forms[i].d_max * 16u) return false;
     *f = (form){.across = forms[i].across,
@@ -75,8 +74,7 @@ static bool form_at(const device_caps *caps, const attention_task *a, uint32_t i
     f->rows = f->each * f->down;
     f->keys = f->keys_each * f->across;
     f->lanes = f->down * f->across;
-    f->group = heads < f->rows ? heads : f->rows;
-    while (heads % f->group) f->group--;
+    f->group = whole_divisor(heads, f->rows);
     f->queries = f->rows / f->group;
     f->columns = whole_of(f, a->d) / f->across;
     f->wide = f->columns % 4 == 0 ? 4 : f->columns % 2 == 0 ? 2 : 1;
@@ -97,8 +95,7 @@ static uint32_t rule_of(const device_caps *caps, const attention_task *a) {
     if (a->d % EIGHT || a->d > D_MAX || a->n_head % a->n_kv) return FORMS;
     for (uint32_t i = 0; i < FORMS; i++) {
         if (!form_at(caps, a, i, &f)) continue;
-        const uint64_t groups =
-            (uint64_t)((a->n + f.queries - 1) / f.queries) * (a->n_head / f.group);
+        const uint64_t groups = (uint64_t)whole_over(a->n, f.queries) * (a->n_head / f.group);
         if (groups > most) most = groups, best = i;
         if (groups >= (f.across == ACROSS ? 2 * units : units - units / 8)) break;
     }
@@ -131,22 +128,18 @@ typedef struct tile {
     ir_id q_offset, scale, local, across, down;
 } tile;
 
-static ir_id constant(tile *t, uint32_t n) {
-    return ir_u32(t->k.b, n);
-}
-
 /* A loop whose body is short, TURNS of them written out: not all compilers do so. */
 static ir_id turns(tile *t, uint32_t n) {
-    return ir_loop_unrolled(t->k.b, constant(t, 0), constant(t, n), constant(t, TURNS), 2);
+    return ir_loop_unrolled(t->k.b, ir_u32(t->k.b, 0), ir_u32(t->k.b, n), ir_u32(t->k.b, TURNS), 2);
 }
 
 static ir_id steps(tile *t, uint32_t n, uint32_t step) {
-    return ir_loop(t->k.b, constant(t, 0), constant(t, n), constant(t, step));
+    return ir_loop(t->k.b, ir_u32(t->k.b, 0), ir_u32(t->k.b, n), ir_u32(t->k.b, step));
 }
 
 /* This lane's work of n units. */
 static ir_id share(tile *t, uint32_t n) {
-    return ir_loop(t->k.b, t->local, constant(t, n), constant(t, t->f.lanes));
+    return ir_loop(t->k.b, t->local, ir_u32(t->k.b, n), ir_u32(t->k.b, t->f.lanes));
 }
 
 static void bind(tile *t) {
@@ -230,11 +223,11 @@ static void stage_values(tile *t, ir_id first) {
     const uint32_t d = t->a->d, whole = whole_of(&t->f, d), units = whole / EIGHT;
     ir_id i = share(t, t->f.values * units), key = tile_div(k, i, units),
           e = tile_mul(k, tile_rem(k, i, units), EIGHT);
-    ir_id from = whole == d ? e : ir_min(b, e, constant(t, d - EIGHT));
+    ir_id from = whole == d ? e : ir_min(b, e, ir_u32(b, d - EIGHT));
     ir_id x = eight_of(
               &t->values,
               ir_add(b, attention_rows_key(&t->rows, &t->values, ir_add(b, first, key)), from)),
-          to = ir_fma(b, key, constant(t, whole), e);
+          to = ir_fma(b, key, ir_u32(b, whole), e);
     if (whole != d)
         x = ir_select(b, ir_splat(b, ir_eq(b, from, e), EIGHT), x, ir_number(b, IR_F32, EIGHT, 0));
     ir_store(b, t->stage, to, ir_swizzle(b, x, 4, 0x3210));
@@ -258,7 +251,7 @@ static void add_score(tile *t, ir_id part, ir_id e) {
                         keys_at);
     ir_id keys = ir_load(b, t->stage, at, f->keys_each);
     for (uint32_t r = 0; r < f->each; r++) {
-        ir_id to = constant(t, r * f->keys_each);
+        ir_id to = ir_u32(b, r * f->keys_each);
         ir_store(b, t->scores, to,
                  ir_fma(b, ir_splat(b, rows[r], f->keys_each), keys,
                         ir_load(b, t->scores, to, f->keys_each)));
@@ -281,9 +274,9 @@ static void mask(tile *t, ir_id first) {
     for (uint32_t i = 0; i < f->keys_each; i++) {
         ir_id key = ir_add(b, first, tile_add(k, t->across, i * f->across));
         for (uint32_t r = 0; r < f->each; r++) {
-            ir_id at = constant(t, r * f->keys_each + i);
-            ir_id sees = ir_and(b, ir_ge(b, key, ir_load(b, t->rows.low, constant(t, r), 1)),
-                                ir_le(b, key, ir_load(b, t->rows.high, constant(t, r), 1)));
+            ir_id at = ir_u32(b, r * f->keys_each + i);
+            ir_id sees = ir_and(b, ir_ge(b, key, ir_load(b, t->rows.low, ir_u32(b, r), 1)),
+                                ir_le(b, key, ir_load(b, t->rows.high, ir_u32(b, r), 1)));
             ir_store(b, t->scores, at,
                      ir_select(b, sees, ir_load(b, t->scores, at, 1), ir_f32(b, ATTENTION_MASKED)));
         }
@@ -321,19 +314,19 @@ static void soften(tile *t) {
     ir_id now[ROWS_EACH_MAX], p[ROWS_EACH_MAX];
     for (uint32_t r = 0; r < f->each; r++)
         now[r] =
-            tile_max_vector(k, ir_load(b, t->scores, constant(t, r * f->keys_each), f->keys_each));
+            tile_max_vector(k, ir_load(b, t->scores, ir_u32(b, r * f->keys_each), f->keys_each));
     join(t, IR_MAX, now);
     for (uint32_t r = 0; r < f->each; r++) {
-        ir_id at = constant(t, r), before = ir_load(b, t->most, at, 1);
+        ir_id at = ir_u32(b, r), before = ir_load(b, t->most, at, 1);
         now[r] = ir_max(b, before, now[r]);
         ir_id keep = ir_exp(b, ir_sub(b, before, now[r])),
-              score = ir_load(b, t->scores, constant(t, r * f->keys_each), f->keys_each);
+              score = ir_load(b, t->scores, ir_u32(b, r * f->keys_each), f->keys_each);
         p[r] = ir_exp(b, ir_sub(b, score, ir_splat(b, now[r], f->keys_each)));
         ir_store(b, t->most, at, now[r]);
         ir_store(b, t->total, at,
                  ir_fma(b, ir_load(b, t->total, at, 1), keep, tile_sum_vector(k, p[r])));
         for (uint32_t c = 0; c < f->columns; c++) {
-            ir_id sum = constant(t, (r * f->columns + c) * f->wide);
+            ir_id sum = ir_u32(b, (r * f->columns + c) * f->wide);
             ir_store(b, t->sums, sum,
                      ir_mul(b, ir_load(b, t->sums, sum, f->wide), ir_splat(b, keep, f->wide)));
         }
@@ -359,10 +352,10 @@ static void add_value(tile *t, ir_id base, ir_id key) {
     tile_load_some(&t->k, t->weights, at, f->each, rows);
     for (uint32_t c = 0; c < f->columns; c++) {
         ir_id column = tile_add(k, tile_mul(k, t->across, f->wide), c * f->across * f->wide);
-        ir_id value = ir_load(b, t->stage,
-                              ir_fma(b, key, constant(t, whole_of(f, t->a->d)), column), f->wide);
+        ir_id value =
+            ir_load(b, t->stage, ir_fma(b, key, ir_u32(b, whole_of(f, t->a->d)), column), f->wide);
         for (uint32_t r = 0; r < f->each; r++) {
-            ir_id sum = constant(t, (r * f->columns + c) * f->wide);
+            ir_id sum = ir_u32(b, (r * f->columns + c) * f->wide);
             ir_store(
                 b, t->sums, sum,
                 ir_fma(b, ir_splat(b, rows[r], f->wide), value, ir_load(b, t->sums, sum, f->wide)));
@@ -382,8 +375,7 @@ static void turn(tile *t, ir_id first) {
     ir_builder *b = t->k.b;
     const form *f = &t->f;
     for (uint32_t r = 0; r < f->each; r++)
-        ir_store(b, t->scores, constant(t, r * f->keys_each),
-                 ir_number(b, IR_F32, f->keys_each, 0));
+        ir_store(b, t->scores, ir_u32(b, r * f->keys_each), ir_number(b, IR_F32, f->keys_each, 0));
     ir_id part = steps(t, t->a->d, f->part);
     ir_barrier(b);
     if (!f->resident) stage_queries(t, t->stage, part, f->part);
@@ -406,7 +398,7 @@ static void finish(tile *t) {
     ir_builder *b = k->b;
     const form *f = &t->f;
     ir_id total[ROWS_EACH_MAX];
-    for (uint32_t r = 0; r < f->each; r++) total[r] = ir_load(b, t->total, constant(t, r), 1);
+    for (uint32_t r = 0; r < f->each; r++) total[r] = ir_load(b, t->total, ir_u32(b, r), 1);
     ir_barrier(b);
     join(t, IR_ADD, total);
     for (uint32_t r = 0; r < f->each; r++) {
@@ -421,11 +413,11 @@ static void finish(tile *t) {
         for (uint32_t c = 0; c < f->columns; c++) {
             ir_id column = tile_add(k, tile_mul(k, t->across, f->wide), c * f->across * f->wide);
             const bool beyond = (c + 1) * f->across * f->wide > t->a->d;
-            if (beyond) ir_if(b, ir_lt(b, column, constant(t, t->a->d)));
-            ir_store(
-                b, t->out, ir_add(b, at, column),
-                ir_mul(b, ir_load(b, t->sums, constant(t, (r * f->columns + c) * f->wide), f->wide),
-                       factor));
+            if (beyond) ir_if(b, ir_lt(b, column, ir_u32(b, t->a->d)));
+            ir_store(b, t->out, ir_add(b, at, column),
+                     ir_mul(b,
+                            ir_load(b, t->sums, ir_u32(b, (r * f->columns + c) * f->wide), f->wide),
+                            factor));
             if (beyond) ir_end(b);
         }
         ir_end(b);
@@ -443,16 +435,16 @@ beryl_status attention_tile(lowering *l, const graph_node *node, const attention
     if (f->subgroups) ir_subgroup(b, f->across);
     bind(&t);
     for (uint32_t r = 0; r < f->each; r++) {
-        ir_store(b, t.most, constant(&t, r), ir_f32(b, ATTENTION_NO_KEYS));
-        ir_store(b, t.total, constant(&t, r), ir_f32(b, 0));
+        ir_store(b, t.most, ir_u32(b, r), ir_f32(b, ATTENTION_NO_KEYS));
+        ir_store(b, t.total, ir_u32(b, r), ir_f32(b, 0));
         for (uint32_t c = 0; c < f->columns; c++)
-            ir_store(b, t.sums, constant(&t, (r * f->columns + c) * f->wide),
+            ir_store(b, t.sums, ir_u32(b, (r * f->columns + c) * f->wide),
                      ir_number(b, IR_F32, f->wide, 0));
     }
-    if (f->resident) stage_queries(&t, t.resident, constant(&t, 0), a->d);
+    if (f->resident) stage_queries(&t, t.resident, ir_u32(b, 0), a->d);
     attention_rows_begin(&t.rows);
     ir_id first = ir_loop(b, ir_get(b, t.rows.from), tile_add(k, ir_get(b, t.rows.to), 1),
-                          constant(&t, f->keys));
+                          ir_u32(b, f->keys));
     turn(&t, first);
     ir_end(b);
     attention_rows_end(&t.rows);

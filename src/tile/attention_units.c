@@ -79,8 +79,7 @@ static bool form_of(const device_caps *caps, const attention_task *a, form *f) {
         a->d > ATTENTION_EIGHT * ATTENTION_EIGHTS_MAX * LANES || a->n_head % a->n_kv ||
         a->keys <= KEYS_FAR)
         return false;
-    f->heads = a->n_head / a->n_kv < HEADS ? a->n_head / a->n_kv : HEADS;
-    while (a->n_head / a->n_kv % f->heads) f->heads--;
+    f->heads = whole_divisor(a->n_head / a->n_kv, HEADS);
     f->q8 = a->cache == TYPE_Q8_0;
     f->line = f->q8 ? words_of(a->d) : line_of(a->d);
     const uint32_t fixed = (room_of(a->d) + 2) * a->d * 4 + halves_of(a->d) * 2 + 8 * HEADS,
@@ -98,11 +97,6 @@ static bool form_of(const device_caps *caps, const attention_task *a, form *f) {
     return f->n_split <= PIECES_MAX;
 }
 
-bool attention_units_fit(const device_caps *caps, const attention_task *a) {
-    form f;
-    return form_of(caps, a, &f);
-}
-
 uint32_t attention_units_splits(const device_caps *caps, const attention_task *a) {
     form f;
     return form_of(caps, a, &f) ? f.n_split : 0;
@@ -115,10 +109,6 @@ typedef struct shared {
     const attention_task *a;
     form f;
     attention_lines x;
-    attention_cache keys, values;
-    attention_places places;
-    attention_result result;
-    attention_keys of;
     ir_memory wide; /* x.memory: scores [KEY_PARTS, ROWS, SCORES], then sums [ROWS, d] */
     /* halves: [ROWS, d], [ROWS, ROUND], of Q8_0 f32 [HEADS, ROUND]; chunks [CHUNK, line];
      * f32 [HEADS]: own key's weights, what a round leaves of the sums before */
@@ -133,17 +123,13 @@ typedef struct stretch {      /* a round */
     ir_id keys, chunks, step; /* step: its first */
 } stretch;
 
-static ir_id constant(shared *s, uint32_t n) {
-    return ir_u32(s->k.b, n);
-}
-
 static stretch stretch_of(shared *s, ir_id round) {
     tile_kernel *k = &s->k;
     ir_builder *b = k->b;
-    return (stretch){ir_min(b, ir_sub(b, s->count, tile_mul(k, round, ROUND)), constant(s, ROUND)),
-                     ir_min(b, ir_sub(b, s->chunks, tile_mul(k, round, ROUND_CHUNKS)),
-                            constant(s, ROUND_CHUNKS)),
-                     tile_mul(k, round, 2 * ROUND_CHUNKS)};
+    return (stretch){
+        ir_min(b, ir_sub(b, s->count, tile_mul(k, round, ROUND)), ir_u32(b, ROUND)),
+        ir_min(b, ir_sub(b, s->chunks, tile_mul(k, round, ROUND_CHUNKS)), ir_u32(b, ROUND_CHUNKS)),
+        tile_mul(k, round, 2 * ROUND_CHUNKS)};
 }
 
 static void declare(shared *s) {
@@ -186,12 +172,12 @@ static void copy_units(shared *s, const attention_cache *cache, ir_id chunk, ir_
     for (uint32_t i = 0; i < all; i += WARPS * LANES) {
         ir_id at = tile_add(k, s->x.local, i), row = tile_div(k, at, units),
               unit = tile_mul(k, tile_rem(k, at, units), each);
-        if (all - i < WARPS * LANES) ir_if(b, ir_lt(b, at, constant(s, all)));
+        if (all - i < WARPS * LANES) ir_if(b, ir_lt(b, at, ir_u32(b, all)));
         ir_id key = ir_add(b, tile_mul(k, chunk, CHUNK), row), valid = ir_lt(b, key, s->count);
         ir_id place = ir_add(b, s->ring, ir_min(b, key, tile_add(k, s->count, UINT32_MAX))),
-              rows = constant(s, a->n_row);
+              rows = ir_u32(b, a->n_row);
         place = ir_select(b, ir_ge(b, place, rows), ir_sub(b, place, rows), place);
-        ir_id line = ir_add(b, tile_mul(k, ir_add(b, s->of.base, place), a->n_kv), s->x.kv),
+        ir_id line = ir_add(b, tile_mul(k, ir_add(b, s->x.of.base, place), a->n_kv), s->x.kv),
               source = ir_add(b, tile_mul(k, line, units * each), unit);
         if (from != IR_NO_ID) source = ir_add(b, source, from);
         ir_id target = ir_add(b, tile_mul(k, slot, CHUNK * f->line),
@@ -209,7 +195,7 @@ static void copy(shared *s, const attention_cache *cache, ir_id chunk, ir_id slo
         return;
     }
     copy_units(s, cache, chunk, slot, d / 16, IR_NO_ID, 0);
-    copy_units(s, cache, chunk, slot, d / 256, constant(s, cache->plane), d / 4);
+    copy_units(s, cache, chunk, slot, d / 256, ir_u32(s->k.b, cache->plane), d / 4);
 }
 
 /* Asks for step i, if there is one. */
@@ -219,12 +205,12 @@ static void ask(shared *s, ir_id i) {
     const uint32_t most = ROUND_CHUNKS;
     ir_id round = tile_div(k, i, 2 * most), first = tile_mul(k, round, most),
           step = tile_rem(k, i, 2 * most), slot = tile_rem(k, i, s->f.stages);
-    ir_id keys = ir_min(b, ir_sub(b, s->chunks, first), constant(s, most));
+    ir_id keys = ir_min(b, ir_sub(b, s->chunks, first), ir_u32(b, most));
     ir_if(b, ir_lt(b, i, tile_mul(k, s->chunks, 2)));
     ir_if(b, ir_lt(b, step, keys));
-    copy(s, &s->keys, ir_add(b, first, step), slot);
+    copy(s, &s->x.keys, ir_add(b, first, step), slot);
     ir_else(b);
-    copy(s, &s->values, ir_add(b, first, ir_sub(b, step, keys)), slot);
+    copy(s, &s->x.values, ir_add(b, first, ir_sub(b, step, keys)), slot);
     ir_end(b);
     ir_end(b);
     ir_copy_commit(b);
@@ -256,12 +242,12 @@ static void queries(shared *s) {
     tile_kernel *k = &s->k;
     ir_builder *b = k->b;
     const uint32_t d = s->a->d, fours = d / 4;
-    ir_id i = ir_loop(b, s->x.local, constant(s, HEADS * fours), constant(s, WARPS * LANES));
+    ir_id i = ir_loop(b, s->x.local, ir_u32(b, HEADS * fours), ir_u32(b, WARPS * LANES));
     ir_id head = tile_div(k, i, fours), four = tile_rem(k, i, fours), column = tile_mul(k, four, 4);
-    ir_id line = ir_min(b, head, constant(s, s->f.heads - 1)), parts[2];
+    ir_id line = ir_min(b, head, ir_u32(b, s->f.heads - 1)), parts[2];
     ir_id x = ir_load(b, s->x.memory,
                       ir_add(b, tile_mul(k, line, d), attention_line_place(&s->x, 0, four)), 4);
-    x = ir_select(b, ir_splat(b, ir_lt(b, head, constant(s, s->f.heads)), 4), x,
+    x = ir_select(b, ir_splat(b, ir_lt(b, head, ir_u32(b, s->f.heads)), 4), x,
                   ir_number(b, IR_F32, 4, 0));
     halve(s, x, 4, parts);
     if (s->f.q8) column = ir_sub(b, column, tile_mul(k, tile_rem(k, four, DEPTH / 4), 2));
@@ -280,11 +266,10 @@ static void queries(shared *s) {
 /* Bytes of a word as numbers: each, plus 128, are the low bits of 2^23, which is taken off. */
 static ir_id bytes(shared *s, ir_id at) {
     ir_builder *b = s->k.b;
-    ir_id word = ir_xor(b, ir_load(b, s->stage, at, 1), constant(s, 0x80808080)), x[4];
+    ir_id word = ir_xor(b, ir_load(b, s->stage, at, 1), ir_u32(b, 0x80808080)), x[4];
     for (uint32_t i = 0; i < 4; i++)
-        x[i] =
-            ir_bitcast(b, IR_F32, 1,
-                       ir_permute_bytes(b, word, constant(s, 0x4b000000), constant(s, 0x7540 | i)));
+        x[i] = ir_bitcast(b, IR_F32, 1,
+                          ir_permute_bytes(b, word, ir_u32(b, 0x4b000000), ir_u32(b, 0x7540 | i)));
     return ir_sub(b, ir_compose(b, x, 4), ir_number(b, IR_F32, 4, 8388608 + 128));
 }
 
@@ -294,12 +279,11 @@ static void tile_scores(shared *s, ir_id at, ir_id first) {
     ir_builder *b = k->b;
     const uint32_t line = s->f.line;
     at = ir_add(b, at, first);
-    ir_fragment_fill(b, s->score, constant(s, 0), ir_f32(b, 0));
+    ir_fragment_fill(b, s->score, ir_u32(b, 0), ir_f32(b, 0));
     for (uint32_t i = 0; i < s->a->d / KEY_PARTS / DEPTH; i++) {
-        ir_fragment_load(b, s->key, constant(s, 0), s->stage, tile_add(k, at, i * DEPTH),
-                         constant(s, line), true);
-        ir_fragment_mma(b, s->score, constant(s, 0), s->query, constant(s, i), s->key,
-                        constant(s, 0));
+        ir_fragment_load(b, s->key, ir_u32(b, 0), s->stage, tile_add(k, at, i * DEPTH),
+                         ir_u32(b, line), true);
+        ir_fragment_mma(b, s->score, ir_u32(b, 0), s->query, ir_u32(b, i), s->key, ir_u32(b, 0));
     }
 }
 
@@ -308,7 +292,7 @@ static void tile_scores_q8(shared *s, ir_id at, ir_id first) {
     tile_kernel *k = &s->k;
     ir_builder *b = k->b;
     const uint32_t line = s->f.line, d = s->a->d;
-    ir_id zero = constant(s, 0), word = ir_add(b, at, tile_mul(k, s->row, line)), sums[2];
+    ir_id zero = ir_u32(b, 0), word = ir_add(b, at, tile_mul(k, s->row, line)), sums[2];
     word = ir_add(b, word, ir_add(b, tile_div(k, first, 4), tile_div(k, s->pair, 2)));
     ir_id scales = tile_add(k, ir_add(b, at, tile_div(k, first, 2 * BLOCK)), d / 4);
     scales = ir_add(b, scales, tile_mul(k, s->pair, line));
@@ -325,7 +309,7 @@ static void tile_scores_q8(shared *s, ir_id at, ir_id first) {
                 ir_id x = bytes(s, tile_add(k, word, depth * DEPTH / 4));
                 ir_fragment_set(b, s->key, zero, 0, ir_cast(b, IR_F16, ir_swizzle(b, x, 2, 0x10)));
                 ir_fragment_set(b, s->key, zero, 1, ir_cast(b, IR_F16, ir_swizzle(b, x, 2, 0x32)));
-                ir_fragment_mma(b, s->score, zero, s->query, constant(s, depth), s->key, zero);
+                ir_fragment_mma(b, s->score, zero, s->query, ir_u32(b, depth), s->key, zero);
             }
             ir_id scale =
                 ir_compose(b, (ir_id[]){ir_extract(b, two[0], e), ir_extract(b, two[1], e)}, 2);
@@ -344,14 +328,13 @@ static void scores(shared *s, const stretch *p) {
     ir_builder *b = k->b;
     const form *f = &s->f;
     ir_id tile = tile_rem(k, s->warp, KEY_TILES), own = tile_div(k, s->warp, KEY_TILES),
-          first = tile_mul(k, own, s->a->d / KEY_PARTS), zero = constant(s, 0);
-    ir_id step = ir_loop(b, zero, p->chunks, constant(s, 1)),
-          at = turn(s, ir_add(b, p->step, step));
+          first = tile_mul(k, own, s->a->d / KEY_PARTS), zero = ir_u32(b, 0);
+    ir_id step = ir_loop(b, zero, p->chunks, ir_u32(b, 1)), at = turn(s, ir_add(b, p->step, step));
     ir_id key = tile_mul(k, tile, TILE), from = ir_add(b, at, tile_mul(k, key, f->line));
     if (f->q8) tile_scores_q8(s, from, first);
     else tile_scores(s, from, first);
     ir_id to = ir_add(b, tile_mul(k, own, ROWS * SCORES), ir_add(b, tile_mul(k, step, CHUNK), key));
-    ir_fragment_store(b, s->score, zero, s->wide, to, constant(s, SCORES), false);
+    ir_fragment_store(b, s->score, zero, s->wide, to, ir_u32(b, SCORES), false);
     ir_end(b);
 }
 
@@ -360,8 +343,8 @@ static void load_queries(shared *s) {
     const uint32_t part = s->a->d / KEY_PARTS;
     ir_id first = tile_mul(k, tile_div(k, s->warp, KEY_TILES), part);
     for (uint32_t i = 0; i < part / DEPTH; i++)
-        ir_fragment_load(k->b, s->query, constant(s, i), s->queries, tile_add(k, first, i * DEPTH),
-                         constant(s, line_of(s->a->d)), false);
+        ir_fragment_load(k->b, s->query, ir_u32(s->k.b, i), s->queries,
+                         tile_add(k, first, i * DEPTH), ir_u32(s->k.b, line_of(s->a->d)), false);
 }
 
 /* The row's own key: a group a head, all of its lanes know the score. */
@@ -370,7 +353,7 @@ static void own_score(shared *s) {
     ir_builder *b = k->b;
     const uint32_t d = s->a->d;
     if (!s->a->k) return;
-    ir_id head = ir_min(b, s->warp, constant(s, s->f.heads - 1)), at = tile_mul(k, s->x.lane, 4),
+    ir_id head = ir_min(b, s->warp, ir_u32(b, s->f.heads - 1)), at = tile_mul(k, s->x.lane, 4),
           sum = IR_NO_ID;
     for (uint32_t i = 0; i < d; i += 4 * LANES) {
         ir_id x = ir_load(b, s->x.memory, ir_add(b, tile_mul(k, head, d), tile_add(k, at, i)), 4);
@@ -405,7 +388,7 @@ static void softmax_begin(shared *s) {
     ir_set(b, s->most, most);
     ir_set(b, s->total, total);
     for (uint32_t t = 0; t < s->a->d / WARPS / TILE; t++)
-        ir_fragment_fill(b, s->sum, constant(s, t), ir_f32(b, 0));
+        ir_fragment_fill(b, s->sum, ir_u32(b, t), ir_f32(b, 0));
 }
 
 /* A group a head. */
@@ -417,16 +400,16 @@ static void softmax(shared *s, const stretch *p) {
     for (uint32_t i = 0; i < ROUND / LANES; i++) {
         ir_id key = tile_add(k, s->x.lane, i * LANES);
         seen[i] = ir_lt(b, key, p->keys);
-        ir_store(b, kept, constant(s, i), ir_f32(b, ATTENTION_LEAST));
+        ir_store(b, kept, ir_u32(b, i), ir_f32(b, ATTENTION_LEAST));
         ir_if(b, seen[i]);
-        ir_store(b, kept, constant(s, i), score_at(s, key));
+        ir_store(b, kept, ir_u32(b, i), score_at(s, key));
         ir_end(b);
-        most = ir_max(b, most, ir_load(b, kept, constant(s, i), 1));
+        most = ir_max(b, most, ir_load(b, kept, ir_u32(b, i), 1));
     }
     most = ir_subgroup_max(b, most);
     for (uint32_t i = 0; i < ROUND / LANES; i++) {
         ir_id x =
-            ir_select(b, seen[i], ir_exp(b, ir_sub(b, ir_load(b, kept, constant(s, i), 1), most)),
+            ir_select(b, seen[i], ir_exp(b, ir_sub(b, ir_load(b, kept, ir_u32(b, i), 1), most)),
                       ir_f32(b, 0));
         ir_id at = ir_add(b, tile_mul(k, s->warp, SCORES), tile_add(k, s->x.lane, i * LANES));
         total = ir_add(b, total, x);
@@ -442,7 +425,7 @@ static void softmax(shared *s, const stretch *p) {
     ir_id keep = ir_exp(b, ir_sub(b, before, most));
     ir_set(b, s->most, most);
     ir_set(b, s->total, ir_fma(b, ir_get(b, s->total), keep, ir_subgroup_add(b, total)));
-    ir_if(b, ir_eq(b, s->x.lane, constant(s, 0)));
+    ir_if(b, ir_eq(b, s->x.lane, ir_u32(b, 0)));
     ir_store(b, s->keep, s->warp, keep);
     ir_end(b);
 }
@@ -453,8 +436,8 @@ static void keep_sums(shared *s) {
     ir_id keep = ir_splat(b, ir_load(b, s->keep, s->row, 1), 2);
     for (uint32_t t = 0; t < s->a->d / WARPS / TILE; t++)
         for (uint32_t p = 0; p < 2; p++)
-            ir_fragment_set(b, s->sum, constant(s, t), p,
-                            ir_mul(b, ir_fragment_get(b, s->sum, constant(s, t), p), keep));
+            ir_fragment_set(b, s->sum, ir_u32(b, t), p,
+                            ir_mul(b, ir_fragment_get(b, s->sum, ir_u32(b, t), p), keep));
 }
 
 /* A depth of values that lies at `at`, of the warp's columns; keys: the first. */
@@ -462,12 +445,12 @@ static void add_values(shared *s, ir_id at, ir_id keys) {
     tile_kernel *k = &s->k;
     ir_builder *b = k->b;
     const uint32_t part = s->a->d / WARPS;
-    ir_id zero = constant(s, 0), first = ir_add(b, at, tile_mul(k, s->warp, part));
-    ir_fragment_load(b, s->weight, zero, s->weights, keys, constant(s, SCORES), false);
+    ir_id zero = ir_u32(b, 0), first = ir_add(b, at, tile_mul(k, s->warp, part));
+    ir_fragment_load(b, s->weight, zero, s->weights, keys, ir_u32(b, SCORES), false);
     for (uint32_t t = 0; t < part / TILE; t++) {
         ir_fragment_load(b, s->value, zero, s->stage, tile_add(k, first, t * TILE),
-                         constant(s, s->f.line), false);
-        ir_fragment_mma(b, s->sum, constant(s, t), s->weight, zero, s->value, zero);
+                         ir_u32(b, s->f.line), false);
+        ir_fragment_mma(b, s->sum, ir_u32(b, t), s->weight, zero, s->value, zero);
     }
 }
 
@@ -477,7 +460,7 @@ static void add_values_q8(shared *s, ir_id at, ir_id keys) {
     ir_builder *b = k->b;
     const uint32_t blocks = s->a->d / WARPS / BLOCK, line = s->f.line;
     static const uint32_t row[4] = {0, 1, DEPTH / 2, DEPTH / 2 + 1};
-    ir_id zero = constant(s, 0), lines = ir_add(b, at, tile_mul(k, s->pair, line)), weights[2];
+    ir_id zero = ir_u32(b, 0), lines = ir_add(b, at, tile_mul(k, s->pair, line)), weights[2];
     for (uint32_t i = 0; i < 2; i++)
         weights[i] = ir_load(b, s->weights,
                              ir_add(b, tile_mul(k, s->row, SCORES),
@@ -505,7 +488,7 @@ static void add_values_q8(shared *s, ir_id at, ir_id keys) {
                               ir_extract(b, numbers[2 * r + 1], t)};
                 ir_fragment_set(b, s->value, zero, r, ir_cast(b, IR_F16, ir_compose(b, x, 2)));
             }
-            ir_fragment_mma(b, s->sum, constant(s, i * BLOCK_TILES + t), s->weight, zero, s->value,
+            ir_fragment_mma(b, s->sum, ir_u32(b, i * BLOCK_TILES + t), s->weight, zero, s->value,
                             zero);
         }
     }
@@ -516,7 +499,7 @@ static void values(shared *s, const stretch *p) {
     tile_kernel *k = &s->k;
     ir_builder *b = k->b;
     const form *f = &s->f;
-    ir_id step = ir_loop(b, constant(s, 0), p->chunks, constant(s, 1)),
+    ir_id step = ir_loop(b, ir_u32(b, 0), p->chunks, ir_u32(b, 1)),
           at = turn(s, ir_add(b, p->step, ir_add(b, p->chunks, step))),
           keys = tile_mul(k, step, CHUNK);
     for (uint32_t i = 0; i < CHUNK; i += DEPTH) {
@@ -535,16 +518,16 @@ static void finish(shared *s) {
     const uint32_t part = a->d / WARPS;
     ir_id first = tile_mul(k, s->warp, part), both[2] = {ir_get(b, s->most), ir_get(b, s->total)};
     for (uint32_t t = 0; t < part / TILE; t++)
-        ir_fragment_store(b, s->sum, constant(s, t), s->wide, tile_add(k, first, t * TILE),
-                          constant(s, line_of(a->d)), false);
-    ir_if(b, ir_and(b, ir_eq(b, s->x.lane, constant(s, 0)),
-                    ir_lt(b, s->warp, constant(s, s->f.heads))));
+        ir_fragment_store(b, s->sum, ir_u32(b, t), s->wide, tile_add(k, first, t * TILE),
+                          ir_u32(b, line_of(a->d)), false);
+    ir_if(b,
+          ir_and(b, ir_eq(b, s->x.lane, ir_u32(b, 0)), ir_lt(b, s->warp, ir_u32(b, s->f.heads))));
     if (a->k)
         ir_store(
             b, s->own, s->warp,
             ir_select(b, s->x.fresh, ir_exp(b, ir_sub(b, s->own_score, both[0])), ir_f32(b, 0)));
     ir_id head = ir_add(b, tile_mul(k, s->x.row, a->n_head), ir_add(b, s->x.first_head, s->warp));
-    ir_store(b, s->result.stats,
+    ir_store(b, s->x.result.stats,
              tile_mul(k, ir_add(b, tile_mul(k, head, a->n_split), s->x.piece), 2),
              ir_compose(b, both, 2));
     ir_end(b);
@@ -566,7 +549,7 @@ static void store(shared *s) {
     ir_builder *b = k->b;
     const attention_task *a = s->a;
     const uint32_t fours = a->d / 4, line = line_of(a->d);
-    ir_id i = ir_loop(b, s->x.local, constant(s, s->f.heads * fours), constant(s, WARPS * LANES));
+    ir_id i = ir_loop(b, s->x.local, ir_u32(b, s->f.heads * fours), ir_u32(b, WARPS * LANES));
     ir_id head = tile_div(k, i, fours), four = tile_rem(k, i, fours), column = tile_mul(k, four, 4);
     ir_id at = tile_mul(k, head, line);
     ir_id x = ir_fma(b, sums_at(s, tile_add(k, at, HEADS * line), four),
@@ -580,8 +563,8 @@ static void store(shared *s) {
     }
     ir_id place = ir_add(b, tile_mul(k, s->x.row, a->n_head), ir_add(b, s->x.first_head, head));
     ir_store(
-        b, s->result.out,
-        ir_fma(b, ir_add(b, tile_mul(k, place, a->n_split), s->x.piece), constant(s, a->d), column),
+        b, s->x.result.out,
+        ir_fma(b, ir_add(b, tile_mul(k, place, a->n_split), s->x.piece), ir_u32(b, a->d), column),
         x);
     ir_end(b);
 }
@@ -603,36 +586,31 @@ beryl_status attention_units(lowering *l, const graph_node *node, const attentio
                             .eights = a->d / (ATTENTION_EIGHT * LANES),
                             .sums = 1,
                             .subgroups = true};
-    s.x.q = tile_read(k, "q", a->q);
-    attention_caches_bind(&s.keys, &s.values, k, a, true);
-    attention_places_bind(&s.places, k, a);
-    attention_result_bind(&s.result, k, a);
-    attention_lines_bind(&s.x);
+    attention_lines_bind(&s.x, true);
     declare(&s);
-    attention_keys_of(&s.places, k, a, s.x.row, &s.of);
-    s.x.fresh = ir_and(b, s.x.fresh, s.of.is);
-    ir_id all = ir_sub(b, s.of.end, s.of.first),
-          span = tile_div(k, tile_add(k, all, a->n_split - 1), a->n_split), none = constant(&s, 0);
-    span = ir_max(b, span, constant(&s, PIECE_MIN));
+    attention_lines_see(&s.x);
+    ir_id all = ir_sub(b, s.x.of.end, s.x.of.first),
+          span = tile_div(k, tile_add(k, all, a->n_split - 1), a->n_split), none = ir_u32(b, 0);
+    span = ir_max(b, span, ir_u32(b, PIECE_MIN));
     ir_id begin = ir_min(b, ir_mul(b, s.x.piece, span), all);
     s.count = ir_min(b, span, ir_sub(b, all, begin));
-    s.ring = tile_rem(k, ir_add(b, s.of.first, begin), a->n_row);
+    s.ring = tile_rem(k, ir_add(b, s.x.of.first, begin), a->n_row);
     s.chunks = tile_div(k, tile_add(k, s.count, CHUNK - 1), CHUNK);
     ir_if(b, ir_or(b, ir_gt(b, s.count, none), s.x.fresh));
     attention_lines_load(&s.x);
-    ir_id early = ir_loop(b, none, constant(&s, s.f.stages - 1), constant(&s, 1));
+    ir_id early = ir_loop(b, none, ir_u32(b, s.f.stages - 1), ir_u32(b, 1));
     ask(&s, early);
     ir_end(b);
     attention_lines_make(&s.x);
     ir_barrier(b);
     queries(&s);
     own_score(&s);
-    attention_lines_store_own(&s.x, &s.of, &s.keys, &s.values);
+    attention_lines_store_own(&s.x);
     ir_barrier(b);
     load_queries(&s);
     softmax_begin(&s);
     ir_id rounds = tile_div(k, tile_add(k, s.count, ROUND - 1), ROUND),
-          round = ir_loop(b, none, rounds, constant(&s, 1));
+          round = ir_loop(b, none, rounds, ir_u32(b, 1));
     const stretch p = stretch_of(&s, round);
     scores(&s, &p);
     ir_barrier(b);
@@ -648,7 +626,7 @@ beryl_status attention_units(lowering *l, const graph_node *node, const attentio
     ir_barrier(b);
     store(&s);
     ir_else(b);
-    attention_result_nothing(&s.result, &s.x);
+    attention_lines_nothing(&s.x);
     ir_end(b);
     return tile_end_3d(k, (lower_count){a->n_split, 0}, 1, (lower_count){a->n_head / s.f.heads, 0},
                        1, a->rows, 1, error);

@@ -358,10 +358,9 @@ static element_form form_of(lowering *l, tree_walk *c, bool chooses) {
     const bool apart =
         f.wide == 1 && !tile_serial(l) && graph_element_bound(c->t.shape) >= MANY && chooses;
     if (chooses) f.wide = tile_choose(l, "vector", f.wide, 1, f.wide);
-    const uint32_t invocations =
-        l->caps->workgroup_invocations ? l->caps->workgroup_invocations : LANES;
     f.lanes = f.serial ? 1 : tile_serial(l) ? SOFTWARE_LANES : LANES;
-    if (chooses && !f.serial) f.lanes = tile_choose(l, "lanes", f.lanes, 16, invocations);
+    if (chooses && !f.serial)
+        f.lanes = tile_choose(l, "lanes", f.lanes, 16, l->caps->workgroup_invocations);
     f.each = f.serial ? SERIAL_VECTORS : apart ? SINGLES : 1;
     if (chooses)
         f.each = tile_choose(l, "vectors", f.each, 1,
@@ -533,8 +532,7 @@ static uint32_t count_bindings(const lowering *l, const update_memory *m) {
 }
 
 bool tile_update_fits(const graph *g, const graph_store *store, const fused_update *u) {
-    lowering l = {
-        .g = g, .store = (graph_store *)(uintptr_t)store, .caps = device_caps_of(store->device)};
+    lowering l = lower_asked(g, store, NULL);
     update_memory m = {.n_state = 0};
     const bool alike = l.caps->languages & DEVICE_LANGUAGE_BIT(DEVICE_WGSL);
     bool whole = false;
@@ -548,10 +546,7 @@ bool tile_update_fits(const graph *g, const graph_store *store, const fused_upda
         count_memory(&m, g, &c.t);
     }
     if (m.full || !m.n_state || m.n_param > IR_PARAM_MAX) return false;
-    const uint32_t most = l.caps->storage_max && l.caps->storage_max < DEVICE_BINDING_MAX
-                              ? l.caps->storage_max
-                              : DEVICE_BINDING_MAX;
-    return count_bindings(&l, &m) <= most;
+    return count_bindings(&l, &m) <= l.caps->storage_max;
 }
 
 /* States that share a buffer share a binding. false: no memory. */
@@ -637,12 +632,11 @@ beryl_status tile_chain(lowering *l, const graph_node *node, beryl_error *error)
 
 bool tile_region_fits(const graph *g, const graph_store *store, const graph_region *r) {
     tree t;
-    const lowering l = {
-        .g = g, .store = (graph_store *)(uintptr_t)store, .caps = device_caps_of(store->device)};
+    const lowering l = lower_asked(g, store, NULL);
     if (!tree_read(&t, g, r, 0)) return false;
     if (t.n_product) return tile_product_fits(g, store, &t);
     /* a choice's own results, or a reduction's parts */
     const uint32_t more = t.choice ? t.choice->n_out : 0;
-    if (l.caps->storage_max && tree_bindings(&l, &t) + more > l.caps->storage_max) return false;
+    if (tree_bindings(&l, &t) + more > l.caps->storage_max) return false;
     return !tree_has_rows(&t) || tree_reduces(&t) || tile_tree_rows_fit(l.caps, &t);
 }

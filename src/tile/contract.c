@@ -15,19 +15,6 @@
 #include <stdio.h>
 #include <string.h>
 
-static ir_type sum_type(base_type type) {
-    const ir_type own = tile_element(type);
-    switch ((int)own) {
-    case IR_F16:
-    case IR_BF16: return IR_F32;
-    case IR_I8:
-    case IR_I16: return IR_I32;
-    case IR_U8:
-    case IR_U16: return IR_U32;
-    default: return own;
-    }
-}
-
 void contract_add_axis(const lowering *l, axes *to, lower_count size,
                        const uint32_t stride[LOWER_WALK_TENSORS]) {
     for (uint32_t t = 0; t < LOWER_WALK_TENSORS; t++) to->stride[t][to->n] = stride[t];
@@ -502,8 +489,10 @@ static beryl_status multiply(lowering *l, contraction *c, beryl_error *error) {
 static beryl_status begin(const lowering *l, const graph_node *placed, const tree *t_end,
                           contraction *c, beryl_error *error) {
     const graph_node *node = t_end ? t_end->product[0] : placed;
-    *c = (contraction){
-        .node = node, .placed = placed, .type = sum_type(graph_tensor_at(l->g, node->in[0])->type)};
+    *c = (contraction){.node = node,
+                       .placed = placed,
+                       .type =
+                           tile_sum_type(tile_element(graph_tensor_at(l->g, node->in[0])->type))};
     if (!contract_end_of(&c->end, node->out[0], t_end))
         return lower_refuse(l, placed, "such an end", error);
     sort_axes(l, c);
@@ -544,7 +533,7 @@ static bool linear_of(const lowering *l, const graph_node *node, lower_count n, 
                        .placed = node,
                        .end = {.sums = node->out[0]},
                        .n_tensor = TENSORS,
-                       .type = sum_type(x->type)};
+                       .type = tile_sum_type(tile_element(x->type))};
     for (uint32_t i = 0; i < CLASSES; i++) c->of[i] = NO_AXES;
     contract_add_axis(l, &c->of[CLASS_OUTER], n, (uint32_t[LOWER_WALK_TENSORS]){stride, 0, rows});
     contract_add_axis(l, &c->of[CLASS_INNER], (lower_count){rows, 0},

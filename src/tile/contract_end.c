@@ -85,7 +85,6 @@ bool tile_contract_product_fits(const lowering *l, const tree *t) {
     for (uint32_t i = 0; i < t->n_value; i++) n += t->values[i].kind == TREE_NODE;
     return t->n_product == 1 && tree_is_end(t) && contract_end_of(&end, t->product[0]->out[0], t) &&
            (!tree_is_expensive(t) || (n <= NODES_MAX && !tile_serial(l))) &&
-           tree_bindings(l, t) + FACTORS + TABLES <=
-               (l->caps->storage_max ? l->caps->storage_max : 8) &&
+           tree_bindings(l, t) + FACTORS + TABLES <= l->caps->storage_max &&
            !(BUILD_HAS_C_TEXTS && contract_takes_limbs(l, t->product[0]));
 }

@@ -12,6 +12,7 @@
 
 #include "base/error.h"
 #include "tile/vectors.h"
+#include "tile/whole.h"
 
 #include <assert.h>
 
@@ -29,10 +30,6 @@ enum {
     SPREAD = 8,         /* times as many groups as experts have vectors on average */
     COPIES_MAX = 8      /* of a table */
 };
-
-static uint32_t over(uint32_t n, uint32_t by) {
-    return (n + by - 1) / by;
-}
 
 /* ---- what a type wants ----------------------------------------------------------------------- */
 
@@ -64,8 +61,7 @@ static uint32_t memory_of(const dots_form *f, const dots_kind *w) {
 static bool fits(const device_caps *caps, const dots_form *f, const dots_kind *w, uint32_t k) {
     const uint32_t table =
         tile_weight_table(w->type) && !caps->permutes_bytes ? TILE_PAIRS_BYTES : 0;
-    const uint32_t memory = caps->workgroup_bytes ? caps->workgroup_bytes : 16384,
-                   most = caps->workgroup_invocations ? caps->workgroup_invocations : 256;
+    const uint32_t memory = caps->workgroup_bytes, most = caps->workgroup_invocations;
     const uint32_t lanes = lanes_of(f), span = f->depth < w->span ? w->span : f->depth,
                    chunks = staged_rows(f) * (span / w->chunk), pieces = f->vectors * f->depth / 16;
     return memory_of(f, w) + table <= memory && lanes <= most && lanes >= LANES_MIN &&
@@ -85,7 +81,7 @@ static double cost_of(const lowering *l, const tile_tiled_product *p, const dots
                       uint32_t product, uint32_t per) {
     const uint32_t units = l->caps->compute_units ? l->caps->compute_units : UNITS_UNKNOWN,
                    columns = staged_rows(f) / per, lanes = lanes_of(f);
-    uint64_t tiles = over(p->bound, f->vectors), used = 0;
+    uint64_t tiles = whole_over(p->bound, f->vectors), used = 0;
     const double cost = f->depth < 64 ? 1.1 * product : product;
     if (p->by) { /* most runs have half as many pairs as the longest, or fewer; each expert's last
                     tile is half full, and of few vectors each makes a tile */
@@ -95,11 +91,11 @@ static double cost_of(const lowering *l, const tile_tiled_product *p, const dots
         tiles += (used + 1) / 2;
         if (tiles < used) tiles = used;
     }
-    tiles *= (uint64_t)over(p->m, columns) * f->parts;
+    tiles *= (uint64_t)whole_over(p->m, columns) * f->parts;
     uint64_t lanes_busy = (tiles + units - 1) / units * lanes;
     if (lanes_busy < LANES_A_UNIT) lanes_busy = LANES_A_UNIT;
-    const double each = (double)f->rows * f->each * over(over(p->k, f->depth), f->parts) *
-                        f->depth * cost,
+    const double each = (double)f->rows * f->each *
+                        whole_over(whole_over(p->k, f->depth), f->parts) * f->depth * cost,
                  merge =
                      f->parts > 1 ? (double)p->bound * p->m * (f->parts + 1) * MERGE_COST * 50 : 0;
     return (double)lanes_busy * each + merge / units;
@@ -159,11 +155,11 @@ bool tile_dots_wants(const lowering *l, base_type type, uint32_t n, uint32_t k) 
 /* ---- the dispatch that rounds ---------------------------------------------------------------- */
 
 uint64_t tile_dots_bytes(uint32_t bound, uint32_t k) {
-    return (uint64_t)bound * over(k, 2 * BLOCK) * 64;
+    return (uint64_t)bound * whole_over(k, 2 * BLOCK) * 64;
 }
 
 uint64_t tile_dots_scale_bytes(uint32_t bound, uint32_t k) {
-    return (uint64_t)bound * over(k, 2 * BLOCK) * 16;
+    return (uint64_t)bound * whole_over(k, 2 * BLOCK) * 16;
 }
 
 /* Four of i32x4 as bytes of a word. */
@@ -289,8 +285,7 @@ static void memory(dots *d) {
     d->sums = ir_register(b, IR_F32, d->f.rows * d->f.each);
     const uint32_t *table = tile_weight_table(d->w.type);
     if (!table || caps->permutes_bytes) return;
-    const uint32_t room =
-        (caps->workgroup_bytes ? caps->workgroup_bytes : 16384) - memory_of(&d->f, &d->w);
+    const uint32_t room = caps->workgroup_bytes - memory_of(&d->f, &d->w);
     d->pairs = (tile_pairs){.table = table, .copies = COPIES_MAX};
     while (d->pairs.copies > 1 && d->pairs.copies * TILE_PAIRS_BYTES > room) d->pairs.copies /= 2;
     d->pairs.memory = ir_workgroup(b, IR_U32, TILE_PAIRS_BYTES / 4 * d->pairs.copies);
@@ -334,12 +329,12 @@ static void sizes(dots *d) {
     d->columns = d->rows / d->per;
     d->pieces = d->blocks < 2 ? 2 : 4;
     d->pairs_of = d->blocks < 2 ? 1 : d->blocks / 2;
-    d->piece_turns = over(f->vectors * d->pieces * d->pairs_of, lanes);
-    d->pair_turns = over(f->vectors * d->pairs_of, lanes);
+    d->piece_turns = whole_over(f->vectors * d->pieces * d->pairs_of, lanes);
+    d->pair_turns = whole_over(f->vectors * d->pairs_of, lanes);
     d->share = f->depth < d->w.span ? d->w.span / f->depth : 1;
     d->units = (f->depth < d->w.span ? d->w.span : f->depth) / d->w.chunk;
-    d->row_turns = over(d->rows * d->units, lanes);
-    d->steps = over(d->p->k, f->depth);
+    d->row_turns = whole_over(d->rows * d->units, lanes);
+    d->steps = whole_over(d->p->k, f->depth);
 }
 
 beryl_status tile_dots(lowering *l, const graph_node *node, const tile_tiled_product *p,

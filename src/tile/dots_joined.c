@@ -60,10 +60,7 @@ bool tile_dots_joined_fits(const graph *g, const graph_store *store, const lower
                            const graph_region *r) {
     joined j;
     if (!store->device) return false;
-    const lowering l = {.g = g,
-                        .store = (graph_store *)(uintptr_t)store,
-                        .caps = device_caps_of(store->device),
-                        .settings = *settings};
+    const lowering l = lower_asked(g, store, settings);
     return joined_of(&l, r, &j);
 }
 

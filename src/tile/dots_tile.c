@@ -3,14 +3,11 @@
  * In workgroup memory a tile is planes of 16 bytes: of block b the first halves of all rows, then
  * the second ones. So lanes that bring or read neighbouring rows use different banks. */
 #include "tile/dots_tile.h"
+#include "tile/whole.h"
 
 #include <assert.h>
 
 enum { BLOCK = DOTS_BLOCK };
-
-static uint32_t over(uint32_t n, uint32_t by) {
-    return (n + by - 1) / by;
-}
 
 /* Bits of 1.5 * 2^23: sums up to 2^22 beside it are floats without conversion. A scale without its
  * last two bits times that number is exact, so one multiply-add scales a sum and takes it off. */
@@ -92,7 +89,7 @@ static ir_id run_slot(dots *d, uint32_t turn) {
 /* Two blocks of a vector in memory: run `run` of tile `step`, in units of both. */
 static ir_id pair_at(dots *d, ir_id step, ir_id run, ir_id vector) {
     tile_kernel *k = &d->k;
-    const uint32_t all = over(d->p->k, 2 * BLOCK);
+    const uint32_t all = whole_over(d->p->k, 2 * BLOCK);
     ir_id pair =
         d->blocks < 2 ? tile_div(k, step, 2) : ir_add(k->b, tile_mul(k, step, d->pairs_of), run);
     if (d->blocks > 1 && all % d->pairs_of) pair = ir_min(k->b, pair, ir_u32(k->b, all - 1));
@@ -226,14 +223,6 @@ static ir_id centred(dots *d, ir_id bytes, uint32_t zero) {
                   tops);
 }
 
-/* x - y, byte by byte. */
-static ir_id bytes_less(dots *d, ir_id x, ir_id y) {
-    ir_builder *b = d->k.b;
-    ir_id tops = ir_bits(b, IR_U32, 4, 0x80808080u),
-          low = ir_sub(b, ir_or(b, x, tops), tile_and(&d->k, y, 0x7f7f7f7fu));
-    return ir_xor(b, low, ir_and(b, ir_xor(b, ir_xor(b, x, y), tops), tops));
-}
-
 /* Every second byte of two words, from the first one on. */
 static ir_id evens(tile_kernel *k, ir_id x, ir_id y) {
     ir_builder *b = k->b;
@@ -276,8 +265,8 @@ static ready ready_of(dots *d, const tile_opened *o, const tile_part *part) {
     ir_id scale = part->up ? ir_mul(b, o->d, ir_f32(b, 1.0f / (float)(1u << part->up))) : o->d;
     assert((o->m != IR_NO_ID) == d->w.least);
     for (uint32_t i = 0; i < part->n_run; i++) {
-        r.run[i] =
-            part->less[i] == IR_NO_ID ? part->run[i] : bytes_less(d, part->run[i], part->less[i]);
+        r.run[i] = part->less[i] == IR_NO_ID ? part->run[i]
+                                             : tile_bytes_less(&d->k, part->run[i], part->less[i]);
         r.run[i] = centred(d, r.run[i], zero);
         r.scale[i] = factor_of(d, scale, part->scale[i], o->fractions);
         if (d->w.least) r.least[i] = factor_of(d, o->m, part->least[i], false);
@@ -512,7 +501,7 @@ static void places(dots *d) {
 void dots_tile(dots *d) {
     tile_kernel *k = &d->k;
     ir_builder *b = k->b;
-    const uint32_t each = over(d->steps, d->f.parts);
+    const uint32_t each = whole_over(d->steps, d->f.parts);
     ir_id from = ir_u32(b, 0), to = ir_u32(b, d->steps), one = ir_u32(b, 1);
     if (d->f.parts > 1) {
         from = tile_mul(k, ir_group(b, 2), each);

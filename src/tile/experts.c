@@ -86,9 +86,7 @@ static bool joined_of(const lowering *l, const fused_experts *f, const graph_reg
         return false;
     const uint32_t bindings = bindings_of(l, j),
                    units = l->caps->compute_units ? l->caps->compute_units : 128;
-    if (bindings > (l->caps->storage_max ? l->caps->storage_max : 8) ||
-        bindings > DEVICE_BINDING_MAX)
-        return false;
+    if (bindings > l->caps->storage_max) return false;
     const uint64_t pairs = (uint64_t)j->x.bound * j->n_used;
     j->grids = f->sums ? j->x.bound : pairs; /* each with the rows of one matrix */
     if (pairs > PAIRS_MAX) return false;
@@ -105,7 +103,7 @@ static bool joined_of(const lowering *l, const fused_experts *f, const graph_reg
                               .form = lower_form_of(l, f->w[0]),
                               .has_prologue = j->vectors.kind != VECTORS_PLAIN};
     device_caps caps = *l->caps;
-    const uint32_t memory = caps.workgroup_bytes ? caps.workgroup_bytes : 16384;
+    const uint32_t memory = caps.workgroup_bytes;
     if (memory <= beside) return false;
     caps.workgroup_bytes = memory - beside;
     if (!tile_matvec_choose(&caps, &j->shape, &j->c) || j->c.n_x != 1 ||
@@ -126,10 +124,7 @@ bool tile_experts_fits(const graph *g, const graph_store *store, const lower_set
                        const fused_experts *f, const graph_region *r) {
     joined j;
     if (!store->device) return false;
-    const lowering l = {.g = g,
-                        .store = (graph_store *)(uintptr_t)store,
-                        .caps = device_caps_of(store->device),
-                        .settings = *settings};
+    const lowering l = lower_asked(g, store, settings);
     return joined_of(&l, f, r, &j);
 }
 

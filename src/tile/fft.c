@@ -16,9 +16,8 @@ enum {
     FACTORS_MAX = 28,
     LANES = 256, /* of a workgroup of several lines */
     LANES_MAX = 1024,
-    LINES_WIDE = 4, /* lines side by side that are read together */
-    BANKS = 32,     /* after so many numbers of workgroup memory one is left out */
-    BYTES_MIN = 16 << 10,
+    LINES_WIDE = 4,        /* lines side by side that are read together */
+    BANKS = 32,            /* after so many numbers of workgroup memory one is left out */
     BYTES_BOTH = 40 << 10, /* of workgroup memory for both parts; above: one after the other */
     BYTES_MOST = 96 << 10,
     WIDE = 8, /* lines of a vector */
@@ -564,9 +563,8 @@ static bool split(uint32_t n, uint32_t count, uint32_t *f) {
 /* How a pass of this length is made; false: it is too long for the device. */
 static bool shape_pass(const fourier *s, pass *p) {
     const device_caps *caps = s->l->caps;
-    const uint32_t own = caps->workgroup_bytes ? caps->workgroup_bytes : BYTES_MIN,
-                   most = own < BYTES_MOST ? own : BYTES_MOST,
-                   invocations = caps->workgroup_invocations ? caps->workgroup_invocations : LANES,
+    const uint32_t own = caps->workgroup_bytes, most = own < BYTES_MOST ? own : BYTES_MOST,
+                   invocations = caps->workgroup_invocations,
                    lanes_max = invocations < LANES_MAX ? invocations : LANES_MAX,
                    in = s->n / p->length * s->inner, out = p->done * s->inner;
     p->lanes = p->lines = p->wide = 1;

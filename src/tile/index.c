@@ -118,8 +118,7 @@ enum { MANY_LANES = 256, ITEMS = 4, MANY = 1 << 16, MANY_ROWS = 256 };
 static bool are_near(const lowering *l, const moving *m, const lower_walk *w,
                      const graph_tensor *out) {
     const uint32_t last = w->n - 1, n = m->size.size;
-    const uint64_t room = l->caps->workgroup_bytes ? l->caps->workgroup_bytes : 16 << 10,
-                   length = w->size[last].factor;
+    const uint64_t room = l->caps->workgroup_bytes, length = w->size[last].factor;
     return !BUILD_IS_SMALL && last && m->step == 1 && !m->size.extent && !w->size[last].extent &&
            w->stride[OUT][last] == 1 && w->stride[IDS][last] == 1 && !w->stride[FROM][last] &&
            base_type_block_bytes(out->type) == 4 && n >= MANY_LANES && length >= n &&
@@ -338,18 +337,6 @@ typedef struct scattering {
     ir_id offset, size;
 } scattering;
 
-static ir_type sum_type(ir_type type) {
-    switch ((int)type) {
-    case IR_F16:
-    case IR_BF16: return IR_F32;
-    case IR_I8:
-    case IR_I16: return IR_I32;
-    case IR_U8:
-    case IR_U16: return IR_U32;
-    default: return type;
-    }
-}
-
 static void keys_begin(void *user, tile_kernel *k, bool puts) {
     scattering *s = user;
     (void)puts;
@@ -546,7 +533,7 @@ beryl_status tile_scatter(lowering *l, const graph_node *node, beryl_error *erro
     for (uint32_t i = 0; i < 3; i++) *t[i] = graph_tensor_at(l->g, node->in[i]);
     s.out = graph_tensor_at(l->g, node->out[0]);
     s.type = tile_element(s.x->type);
-    s.sum = sum_type(s.type);
+    s.sum = tile_sum_type(s.type);
     for (uint32_t i = 0; i < s.ids->rank; i++) {
         const uint32_t n = s.ids->dim[i].size;
         const bool sorted = i == s.axis || (s.ids->stride[i] && n > 1);

@@ -33,17 +33,13 @@ uint32_t tile_lanes(const lowering *l, uint32_t n) {
     if (tile_serial(l) && !(l->caps->loop_max && n > l->caps->loop_max / 4)) return 1;
     uint32_t lanes = 32;
     while (lanes < LANES_MAX && lanes * 4 < n) lanes *= 2;
-    return l->caps->workgroup_invocations && lanes > l->caps->workgroup_invocations
-               ? l->caps->workgroup_invocations
-               : lanes;
+    return lanes > l->caps->workgroup_invocations ? l->caps->workgroup_invocations : lanes;
 }
 
 uint32_t tile_lanes_chosen(lowering *l, uint32_t n) {
     const device_caps *caps = l->caps;
-    const uint32_t rule = tile_lanes(l, n), most = caps->kind == DEVICE_HOST ? 1
-                                                   : caps->workgroup_invocations
-                                                       ? caps->workgroup_invocations
-                                                       : LANES_MAX;
+    const uint32_t rule = tile_lanes(l, n),
+                   most = caps->kind == DEVICE_HOST ? 1 : caps->workgroup_invocations;
     uint32_t least = tile_serial(l) ? 1 : 16;
     while (caps->loop_max && n / least > caps->loop_max / 4) least *= 2;
     return tile_choose(l, "lanes", rule, least, most);
@@ -107,6 +103,18 @@ static ir_memory add_buffer(tile_kernel *k, const char *name, ir_type type, ir_a
 ir_memory tile_bind(tile_kernel *k, const char *name, graph_value v, ir_type type,
                     ir_access access) {
     return add_buffer(k, name, type, access, (tile_place){.kind = TILE_VALUE, .value = v});
+}
+
+ir_type tile_sum_type(ir_type element) {
+    switch ((int)element) {
+    case IR_F16:
+    case IR_BF16: return IR_F32;
+    case IR_I8:
+    case IR_I16: return IR_I32;
+    case IR_U8:
+    case IR_U16: return IR_U32;
+    default: return element;
+    }
 }
 
 ir_memory tile_read(tile_kernel *k, const char *name, graph_value v) {
@@ -478,6 +486,13 @@ ir_id tile_max_vector(tile_kernel *k, ir_id x) {
 
 ir_id tile_min_vector(tile_kernel *k, ir_id x) {
     return fold(k, IR_MIN, x);
+}
+
+ir_id tile_bytes_less(tile_kernel *k, ir_id x, ir_id y) {
+    ir_builder *b = k->b;
+    ir_id tops = ir_bits(b, IR_U32, 4, 0x80808080u),
+          low = ir_sub(b, ir_or(b, x, tops), tile_and(k, y, 0x7f7f7f7fu));
+    return ir_xor(b, low, ir_and(b, ir_xor(b, ir_xor(b, x, y), tops), tops));
 }
 
 ir_id tile_half(ir_builder *b, ir_id x) {

@@ -80,6 +80,8 @@ ir_id tile_item(tile_kernel *k);
 ir_id tile_items(tile_kernel *k);
 /* Of a buffer with such elements; blocks are read as words. */
 ir_type tile_element(base_type type);
+/* In which sums of such are made. */
+ir_type tile_sum_type(ir_type element);
 /* Names are kept, not copied. */
 /* elements of the tensor's type (quantised: words) */
 ir_memory tile_read(tile_kernel *k, const char *name, graph_value v);
@@ -190,6 +192,8 @@ ir_id tile_min_vector(tile_kernel *k, ir_id x);
  * that `at` may be used again. */
 ir_id tile_reduce(tile_kernel *k, ir_op op, ir_id x, ir_memory at);
 ir_id tile_gelu(tile_kernel *k, ir_id x); /* tanh form, any width */
+/* x - y, each byte of four words by itself. */
+ir_id tile_bytes_less(tile_kernel *k, ir_id x, ir_id y);
 /* f32 as f16, any width: what is beyond its numbers becomes the largest of them. */
 ir_id tile_half(ir_builder *b, ir_id x);
 

@@ -482,7 +482,7 @@ static bool joined_of(const lowering *l, const graph_region *r, joined *j) {
     if (p->ends && p->n == 2 && (j->w[0].type != j->w[1].type || j->w[0].m != j->w[1].m))
         return false;
     const uint32_t bindings = p->n + 1 + (p->ends ? tree_bindings(l, &p->end) : p->n);
-    return bindings <= (l->caps->storage_max ? l->caps->storage_max : 8) &&
+    return bindings <= l->caps->storage_max &&
            (j->v.kind == VECTORS_PLAIN || vectors_fit_separate(l, &j->v));
 }
 
@@ -772,8 +772,7 @@ beryl_status tile_product(lowering *l, const graph_node *node, const tree *t, be
 }
 
 bool tile_product_fits(const graph *g, const graph_store *store, const tree *t) {
-    const lowering l = {
-        .g = g, .store = (graph_store *)(uintptr_t)store, .caps = device_caps_of(store->device)};
+    const lowering l = lower_asked(g, store, NULL);
     const graph_node *linear = t->product[0];
     const bool experts = linear->op == OP_LINEAR_ID;
     tile_matrix w;
@@ -786,7 +785,7 @@ bool tile_product_fits(const graph *g, const graph_store *store, const tree *t) 
                    tile_contract_takes_linear(&l, linear, x.n, x.stride)))
         return false;
     if (tree_bindings(&l, t) + linear->n_in + l.caps->dot_i8 > /* rounded vectors are two */
-        (l.caps->storage_max ? l.caps->storage_max : 8))
+        l.caps->storage_max)
         return false;
     if (BUILD_HAS_ADAPTERS && !experts && linear->n_in > 2) {
         lowering exact = l;

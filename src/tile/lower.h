@@ -34,6 +34,8 @@ typedef struct lowering { /* of one plan */
     lower_texts *texts;            /* of the step under way; NULL: nobody asks */
 } lowering;
 
+/* One that is only asked what would be done; settings NULL: the usual. */
+lowering lower_asked(const graph *g, const graph_store *store, const lower_settings *settings);
 /* What the settings say about a product with this weight, NULL: nothing. */
 const lower_form *lower_form_of(const lowering *l, graph_value weight);
 /* The form that was taken in the end, for who tunes: after lower_form_of, before the product's
@@ -104,13 +106,11 @@ void lower_step_share(lowering *l);
 /* Scratch memory of this step's node: same key in the same node gives the same memory. bytes: at
  * the bounds. */
 void lower_bind_scratch(lower_step *s, const char *name, uint32_t key, uint64_t bytes);
-void lower_u32(lower_step *s, const char *name, uint32_t value);
 void lower_f32(lower_step *s, const char *name, float value);
 void lower_count_param(lower_step *s, const char *name, lower_count count);
 /* Groups: ceil(count / per) in x (wrapped into y where it is more than the device allows:
  * kernels use the linear index workgroup_id.x + workgroup_id.y * num_workgroups.x and check it),
  * y and z as given. */
-void lower_groups(lower_step *s, lower_count count, uint32_t per);
 void lower_groups_3d(lower_step *s, lower_count x, uint32_t per_x, lower_count y, uint32_t per_y,
                      lower_count z, uint32_t per_z);
 /* Its groups share loops: fewer than that, as many as the device takes, do all the work too. */

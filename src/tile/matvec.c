@@ -58,7 +58,7 @@ void tile_matvec_open(tile_matvec *m, const base_type *types, uint32_t n, uint32
     m->sums = ir_register(b, IR_F32, rows * c->n_x);
     if (m->n_ahead) m->ahead = ir_register(b, IR_U32, m->n_ahead);
     const bool int8 = c->x == MATVEC_INT8 || tile_matvec_copies(c);
-    const uint32_t fours = matvec_over(matvec_held(c, m->length), 64);
+    const uint32_t fours = whole_over(matvec_held(c, m->length), 64);
     if (int8 || c->x == MATVEC_SHARED)
         m->x = ir_workgroup(b, int8 ? IR_U32 : IR_F32, m->vector * 4 * c->n_x);
     if (int8) m->scales = ir_workgroup(b, IR_F32, fours * 4 * c->n_x);
@@ -106,7 +106,7 @@ ir_id tile_matvec_sum(tile_matvec *m, ir_id x) {
 }
 
 uint32_t tile_matvec_each(const tile_matvec *m) {
-    return matvec_over(m->length / 4, m->c.wg);
+    return whole_over(m->length / 4, m->c.wg);
 }
 
 ir_id tile_matvec_own(tile_matvec *m, uint32_t e) {
@@ -185,14 +185,14 @@ static void keep_int8(tile_matvec *m, uint32_t v, ir_id u, ir_id holds, ir_id x)
     if (m->interleave) ir_store(b, m->interleaved, interleaved_at, interleaved);
     if (m->with_halves) {
         ir_if(b, ir_eq(b, tile_rem(k, ir_local(b, 0), 4), ir_u32(b, 0)));
-        ir_store(b, m->halves, tile_add(k, group, v * matvec_over(m->length, 64) * 4), r.half);
+        ir_store(b, m->halves, tile_add(k, group, v * whole_over(m->length, 64) * 4), r.half);
         ir_end(b);
     }
     ir_if(b, ir_eq(b, tile_rem(k, ir_local(b, 0), 8), ir_u32(b, 0)));
     ir_id both =
         ir_compose(b, (ir_id[]){r.scale, ir_mul(b, r.scale, ir_cast(b, IR_F32, r.sum))}, 2);
     ir_store(b, m->scales,
-             tile_add(k, tile_mul(k, tile_div(k, u, 8), 2), v * matvec_over(m->length, 64) * 4),
+             tile_add(k, tile_mul(k, tile_div(k, u, 8), 2), v * whole_over(m->length, 64) * 4),
              both);
     ir_end(b);
     if (holds != IR_NO_ID) ir_end(b);
@@ -211,7 +211,7 @@ static void keep_f32(tile_matvec *m, uint32_t v, ir_id u, ir_id holds, ir_id x) 
 }
 
 tile_int8_vectors tile_int8_in(tile_matvec *m, ir_memory memory, uint32_t bound, uint32_t k) {
-    const uint32_t bytes = matvec_over(k, 64) * 64 * bound;
+    const uint32_t bytes = whole_over(k, 64) * 64 * bound;
     return (tile_int8_vectors){.bytes = memory,
                                .factors = memory,
                                .factors_at = ir_u32(m->k.b, bytes / 4),
@@ -295,7 +295,7 @@ void tile_matvec_fill_vector(tile_matvec *m, uint32_t v, bool one_by_one, tile_f
         return;
     }
     const uint32_t wg = m->c.wg, step = EACH_UNROLLED * wg;
-    ir_id base = ir_loop(b, ir_u32(b, 0), ir_u32(b, matvec_over(each, EACH_UNROLLED) * step),
+    ir_id base = ir_loop(b, ir_u32(b, 0), ir_u32(b, whole_over(each, EACH_UNROLLED) * step),
                          ir_u32(b, step));
     fill_some(m, v, 0, ir_add(b, base, ir_local(b, 0)), EACH_UNROLLED, four, user);
     ir_end(b);
@@ -355,7 +355,7 @@ static void part_inside(tile_matvec *m, base_type type, const tile_part *p, uint
                         rounded_part *x) {
     tile_kernel *k = &m->k;
     ir_builder *b = k->b;
-    const uint32_t before = v * matvec_over(m->length, 64) * 4;
+    const uint32_t before = v * whole_over(m->length, 64) * 4;
     ir_id at = tile_add(k, tile_mul(k, ir_add(b, tile_mul(k, p->four, 2), p->second), 2), before);
     ir_id own = ir_load(b, m->scales, at, 2);
     x->scale = ir_extract(b, own, 0);
@@ -455,14 +455,6 @@ static void add_int8(tile_matvec *m, base_type type, uint32_t rows, tile_opened 
     }
 }
 
-/* x - y, byte by byte. */
-static ir_id bytes_less(tile_kernel *k, ir_id x, ir_id y) {
-    ir_builder *b = k->b;
-    ir_id tops = ir_bits(b, IR_U32, 4, 0x80808080u),
-          low = ir_sub(b, ir_or(b, x, tops), tile_and(k, y, 0x7f7f7f7fu));
-    return ir_xor(b, low, ir_and(b, ir_xor(b, ir_xor(b, x, y), tops), tops));
-}
-
 /* 16 bytes less `zero` as f32, without conversions: 2^23 + byte is a float whose lower bits are
  * the byte's. */
 static void floats_of(tile_kernel *k, ir_id bytes, bool is_signed, uint32_t zero, ir_id x[4]) {
@@ -515,7 +507,7 @@ static void multiply_f32(tile_matvec *m, base_type type, uint32_t rows, const ti
     for (uint32_t row = 0; row < rows; row++)
         for (uint32_t r = 0; r < p->n_run; r++) {
             ir_id run = opened[row].parts[i].run[r], less = opened[row].parts[i].less[r];
-            if (less != IR_NO_ID) run = bytes_less(k, run, less);
+            if (less != IR_NO_ID) run = tile_bytes_less(k, run, less);
             floats_of(k, run, is_signed, tile_packed_zero(type) << p->up, w[row][r]);
         }
     for (uint32_t v = 0; v < m->c.n_x; v++) {
@@ -628,8 +620,8 @@ static uint32_t chunks_of(const tile_matvec *m, base_type type) {
 /* Steps of a row; some lanes may have no chunk in the last ones. */
 static uint32_t steps_of(const tile_matvec *m, base_type type) {
     const uint32_t each = m->c.depth * m->c.lanes;
-    if (!tile_matvec_copies(&m->c)) return matvec_over(chunks_of(m, type), each);
-    return matvec_over(m->length, m->c.window) * (m->c.window / matvec_chunk(type) / each);
+    if (!tile_matvec_copies(&m->c)) return whole_over(chunks_of(m, type), each);
+    return whole_over(m->length, m->c.window) * (m->c.window / matvec_chunk(type) / each);
 }
 
 /* Chunk of step `step`, turn d. */
@@ -727,7 +719,7 @@ static void walk_windows(tile_matvec *m, const tile_rows *rows, const tile_rows 
                          ir_id there) {
     tile_kernel *k = &m->k;
     ir_builder *b = k->b;
-    const uint32_t windows = matvec_over(m->length, m->c.window),
+    const uint32_t windows = whole_over(m->length, m->c.window),
                    steps = steps_of(m, rows->w[0]->type), turns = steps / windows;
     ir_id zero = ir_u32(b, 0), one = ir_u32(b, 1);
     ir_id window = ir_loop(b, zero, ir_u32(b, windows), one), after = tile_add(k, window, 1),

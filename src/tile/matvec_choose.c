@@ -4,6 +4,7 @@
  * as the bytes that it has in flight. */
 #include "tile/factors.h"
 #include "tile/matvec_inside.h"
+#include "tile/whole.h"
 
 enum {
     WG = 256,
@@ -69,7 +70,7 @@ uint32_t matvec_raw_words(base_type type) {
 
 void matvec_layout(matvec_x x, uint32_t k, uint32_t *unit, uint32_t *half, uint32_t *second,
                    uint32_t *vector) {
-    const uint32_t fours = matvec_over(k, 64), odd = fours | 1; /* of 64 elements */
+    const uint32_t fours = whole_over(k, 64), odd = fours | 1; /* of 64 elements */
     if (x == MATVEC_INT8 ||
         x == MATVEC_COPIED) { /* neighbouring lanes read neighbouring fours: different banks */
         *unit = 0;
@@ -96,16 +97,6 @@ uint32_t matvec_tables(const base_type *types, uint32_t n, tile_pairs pairs[TILE
     return count;
 }
 
-static uint32_t power_up(uint32_t n) {
-    uint32_t p = 1;
-    while (p < n && p < 1u << 30) p *= 2;
-    return p;
-}
-
-static uint32_t least(uint32_t a, uint32_t b) {
-    return a < b ? a : b;
-}
-
 static uint32_t tile_rows_of(const matvec_choice *c) {
     return c->wg / c->lanes * c->rows;
 }
@@ -117,7 +108,7 @@ static uint64_t memory_of(const matvec_choice *c, const matvec_shape *shape, uin
     matvec_layout(c->x, k, &unit, &half, &second, &vector);
     uint64_t bytes = is_kept ? (uint64_t)vector * 16 * c->n_x : 0;
     /* scales and half sums */
-    if (c->x == MATVEC_INT8) bytes += (uint64_t)matvec_over(k, 64) * 32 * c->n_x;
+    if (c->x == MATVEC_INT8) bytes += (uint64_t)whole_over(k, 64) * 32 * c->n_x;
     if (c->x == MATVEC_INT8 && tables) bytes += (uint64_t)vector * 16 * c->n_x;
     if (!c->subgroups) bytes += 4ull * c->wg * c->rows * c->n_x * per;
     if (shape->rounded_out) bytes += 4ull * tile_rows_of(c) * c->n_x;
@@ -135,10 +126,9 @@ static bool take_form(const device_caps *caps, const lower_form *form, matvec_ch
     if (form->depth) c->depth = form->depth;
     if (form->groups) c->groups = form->groups;
     if (form->n_x) c->n_x = form->n_x;
-    const uint32_t most = caps->workgroup_invocations ? caps->workgroup_invocations : 256;
-    return power_up(c->wg) == c->wg && power_up(c->lanes) == c->lanes && c->wg <= most &&
-           c->wg >= (c->span ? c->span : 1) && c->lanes <= (c->subgroups ? c->span : c->wg) &&
-           c->n_x <= TILE_VECTORS_MAX;
+    return whole_power_from(c->wg) == c->wg && whole_power_from(c->lanes) == c->lanes &&
+           c->wg <= caps->workgroup_invocations && c->wg >= (c->span ? c->span : 1) &&
+           c->lanes <= (c->subgroups ? c->span : c->wg) && c->n_x <= TILE_VECTORS_MAX;
 }
 
 static bool is_wgsl(const device_caps *caps) {
@@ -147,7 +137,7 @@ static bool is_wgsl(const device_caps *caps) {
 
 /* Turns of lanes without a chunk. */
 static uint32_t idle_of(uint32_t n, uint32_t lanes) {
-    return matvec_over(n, lanes) * lanes - n;
+    return whole_over(n, lanes) * lanes - n;
 }
 
 /* Is a vector that comes rounded copied to workgroup memory? */
@@ -185,18 +175,18 @@ static bool takes_two(const matvec_shape *shape, const matvec_choice *c, uint32_
 static uint32_t turns_of(const matvec_shape *shape, const matvec_choice *c) {
     uint32_t tiles = 0;
     for (uint32_t i = 0; i < shape->n_segment; i++)
-        tiles += matvec_over(shape->rows[i], tile_rows_of(c));
-    return matvec_over(tiles, c->groups);
+        tiles += whole_over(shape->rows[i], tile_rows_of(c));
+    return whole_over(tiles, c->groups);
 }
 
 /* Lanes of a row for workgroups of which there is one a unit: those with which it takes the fewest
  * steps through its rows of n chunks, of those the fewest tiles. */
 static void even_out(const matvec_shape *shape, matvec_choice *c, uint32_t n) {
     matvec_choice other = *c;
-    uint32_t turns = turns_of(shape, c), best = turns * matvec_over(n, c->lanes);
+    uint32_t turns = turns_of(shape, c), best = turns * whole_over(n, c->lanes);
     if (turns == 1) return;
     for (other.lanes = LANES_MIN; other.lanes <= c->span; other.lanes *= 2) {
-        const uint32_t own = turns_of(shape, &other), steps = own * matvec_over(n, other.lanes);
+        const uint32_t own = turns_of(shape, &other), steps = own * whole_over(n, other.lanes);
         if (steps > best || (steps == best && own >= turns)) continue;
         best = steps;
         turns = own;
@@ -207,7 +197,7 @@ static void even_out(const matvec_shape *shape, matvec_choice *c, uint32_t n) {
 static bool choose(const device_caps *caps, const matvec_shape *shape, matvec_choice *out) {
     const uint32_t units = caps->compute_units ? caps->compute_units : UNITS_UNKNOWN,
                    per = shape->per ? shape->per : 1;
-    const uint32_t most = caps->workgroup_bytes ? caps->workgroup_bytes : 16384;
+    const uint32_t most = caps->workgroup_bytes;
     const bool factors = BUILD_HAS_ADAPTERS && shape->factors;
     matvec_choice *c = out;
     uint32_t chunk = UINT32_MAX, words = 0, interleave = 0;
@@ -222,7 +212,7 @@ static bool choose(const device_caps *caps, const matvec_shape *shape, matvec_ch
         if (own && interleave && own != interleave)
             return false; /* the vectors are interleaved one way */
         if (own) interleave = own;
-        chunk = least(chunk, matvec_chunk(type));
+        chunk = whole_least(chunk, matvec_chunk(type));
         packed = packed && tile_packed_known(type);
         const uint32_t loaded =
             tile_packed_known(type) ? tile_packed_words(type) : matvec_raw_words(type);
@@ -238,14 +228,14 @@ static bool choose(const device_caps *caps, const matvec_shape *shape, matvec_ch
     c->span = c->subgroups ? tile_span(caps) : 0;
     c->x = c->subgroups && caps->dot_i8 && packed && !shape->exact ? MATVEC_INT8 : MATVEC_SHARED;
     const bool one = shape->n_x == 1 || rows * shape->k <= (uint64_t)TINY_WEIGHTS * units;
-    c->n_x = one ? 1 : least(power_up(shape->n_x), 4);
+    c->n_x = one ? 1 : whole_least(whole_power_from(shape->n_x), 4);
     if (is_copied(shape, c) && !tables && !may_copy(shape, most, c)) c->x = MATVEC_QUANTISED;
     const bool copied = is_copied(shape, c) && !tables;
-    c->lanes = least(c->subgroups ? c->span : LANES_MIN, power_up(n));
-    if (!one) c->lanes = least(c->lanes, LANES_MANY);
+    c->lanes = whole_least(c->subgroups ? c->span : LANES_MIN, whole_power_from(n));
+    if (!one) c->lanes = whole_least(c->lanes, LANES_MANY);
     /* Few rows: rather lanes without a chunk than units without work. */
     const bool small = shape->has_prologue && c->n_x == 1 && rows <= SMALL_ROWS;
-    const uint32_t fewest = small                           ? least(c->lanes, LANES_MANY)
+    const uint32_t fewest = small                           ? whole_least(c->lanes, LANES_MANY)
                             : idle_of(n, LANES_MIN) > n / 4 ? LANES_MIN / 2
                                                             : LANES_MIN;
     while (c->lanes > fewest && (rows * c->lanes > 2 * wanted ||
@@ -267,27 +257,29 @@ static bool choose(const device_caps *caps, const matvec_shape *shape, matvec_ch
     const uint32_t raw = packed ? RAW_MAX : RAW_HALVES,
                    room = words ? raw / (words * c->rows) : MATVEC_DEPTH_MAX;
     const bool has_long = shape->has_prologue && shape->k > PROLOGUE_LONG_K;
-    const uint32_t invocations = caps->workgroup_invocations ? caps->workgroup_invocations : 256;
     /* few copies, if all workgroups find room at once */
     const bool fits = copied && rows * c->lanes / c->rows <= (uint64_t)units * LONG_WG;
-    c->wg = least(twice ? (shape->rounded_in && !fits                       ? SMALL_WG
-                           : is_long && shape->k > LONG_K && !is_wgsl(caps) ? LONG_WG
-                                                                            : WG)
-                  : is_long || (small && packed) || (many && wordy) || factors || fits ? LONG_WG
-                  : shape->rounded_in                                                  ? SMALL_WG
-                                                                                       : WG,
-                  invocations);
+    c->wg =
+        whole_least(twice ? (shape->rounded_in && !fits                       ? SMALL_WG
+                             : is_long && shape->k > LONG_K && !is_wgsl(caps) ? LONG_WG
+                                                                              : WG)
+                    : is_long || (small && packed) || (many && wordy) || factors || fits ? LONG_WG
+                    : shape->rounded_in                                                  ? SMALL_WG
+                                                                                         : WG,
+                    caps->workgroup_invocations);
     if (factors) { /* all workgroups read the same rows again */
         c->groups = units;
         even_out(shape, c, n);
     }
-    const uint32_t all = matvec_over(n, c->lanes);
+    const uint32_t all = whole_over(n, c->lanes);
     /* Where the vectors are read beside the weights, or a lane has made much of one, more lanes
      * hide more than more loads of each. */
     const bool shallow = twice || (many && !thin) || per > 1 || shape->rounded_in ||
                          (shape->has_prologue && shape->k / 4 > (small ? 1u : 2u) * c->wg);
-    c->depth = matvec_over(
-        all, matvec_over(all, shallow ? 1 : least(least(all, room ? room : 1), MATVEC_DEPTH_MAX)));
+    c->depth = whole_over(
+        all,
+        whole_over(all,
+                   shallow ? 1 : whole_least(whole_least(all, room ? room : 1), MATVEC_DEPTH_MAX)));
     while (!is_long && !shape->has_prologue && c->wg > SMALL_WG &&
            rows / per * c->lanes / c->wg < units / 2)
         c->wg /= 2;
@@ -298,7 +290,7 @@ static bool choose(const device_caps *caps, const matvec_shape *shape, matvec_ch
     /* blocks of results that are handed on lie in one tile */
     while (shape->rounded_out && tile_rows_of(c) % HANDED != 0) {
         if (shape->form) return false;
-        if (2 * c->wg <= LONG_WG && 2 * c->wg <= invocations) c->wg *= 2;
+        if (2 * c->wg <= LONG_WG && 2 * c->wg <= caps->workgroup_invocations) c->wg *= 2;
         else if (c->lanes > 1) c->lanes /= 2;
         else return false;
     }
@@ -308,7 +300,7 @@ static bool choose(const device_caps *caps, const matvec_shape *shape, matvec_ch
     if (memory_of(c, shape, tables) > most && !shape->has_prologue) c->x = MATVEC_DIRECT;
     const bool takes =
         c->x == MATVEC_QUANTISED || (copied && c->x == MATVEC_INT8 &&
-                                     matvec_over(shape->k / TILE_RUN, c->wg) <= MATVEC_EACH_MAX);
+                                     whole_over(shape->k / TILE_RUN, c->wg) <= MATVEC_EACH_MAX);
     if ((shape->rounded_in && !takes) ||
         (shape->rounded_out && (!c->subgroups || !caps->dot_i8 || shape->exact)))
         return false;
@@ -316,7 +308,7 @@ static bool choose(const device_caps *caps, const matvec_shape *shape, matvec_ch
         more.copies *= 2;
         if (memory_of(&more, shape, tables) <= most) c->copies = more.copies;
     }
-    const uint32_t each = matvec_over(shape->k / 4, c->wg);
+    const uint32_t each = whole_over(shape->k / 4, c->wg);
     return memory_of(c, shape, tables) <= most &&
            (!shape->has_prologue || (each <= MATVEC_EACH_MAX && shape->k % 16 == 0));
 }
@@ -337,7 +329,7 @@ static uint64_t batch_bytes(const matvec_shape *shape, const matvec_choice *c) {
  * what counts is their ratio. */
 static uint64_t batch_clocks(const matvec_shape *shape, uint32_t units, const matvec_choice *c) {
     const uint32_t items = c->rows * (shape->per ? shape->per : 1), warps = c->wg / WARP,
-                   chunks = matvec_over(shape->k, 64), windows = matvec_over(shape->k, c->window);
+                   chunks = whole_over(shape->k, 64), windows = whole_over(shape->k, c->window);
     const bool resident = windows == 1;
     const uint32_t ahead = resident ? 0 : 6 * (c->n_x * c->window / 16 / c->wg + 1);
     uint32_t registers = items * (c->n_x + 32) + 76 + ahead;
@@ -347,15 +339,15 @@ static uint64_t batch_clocks(const matvec_shape *shape, uint32_t units, const ma
     if (registers > REGISTERS_MAX || registers * c->wg > REGISTERS) return UINT64_MAX;
     uint64_t tiles = 0;
     for (uint32_t i = 0; i < shape->n_segment; i++)
-        tiles += matvec_over(shape->rows[i], tile_rows_of(c));
-    tiles *= matvec_over(shape->n_x, c->n_x);
+        tiles += whole_over(shape->rows[i], tile_rows_of(c));
+    tiles *= whole_over(shape->n_x, c->n_x);
     const uint64_t each = (tiles + units - 1) / units, room = REGISTERS / (registers * c->wg),
                    beside = each < room ? each : room;
     const uint64_t dots = 16ull * items * c->n_x,
                    all = dots + 8ull * items * c->n_x + 6 * c->n_x + 70 * items,
                    words = 40 * c->n_x, most = 2 * dots > all ? 2 * dots : all,
                    step = most > words ? most : words;
-    const uint64_t work = each * warps * matvec_over(chunks, c->lanes) * step / 4;
+    const uint64_t work = each * warps * whole_over(chunks, c->lanes) * step / 4;
     const uint64_t window = 20ull * (c->window / 16) * c->n_x / 32;
     const uint64_t fills = resident ? (each < 4 ? each : 4) * window : each * windows * window,
                    ends = each * warps * (items * c->n_x * 3 + 100) / 4 +
@@ -372,13 +364,12 @@ static uint32_t window_unit(const matvec_shape *shape, uint32_t lanes) {
 }
 
 static bool batch_fits(const device_caps *caps, const matvec_shape *shape, const matvec_choice *c) {
-    const uint32_t items = c->rows * (shape->per ? shape->per : 1),
-                   most = caps->workgroup_bytes ? caps->workgroup_bytes : 16384,
-                   invocations = caps->workgroup_invocations ? caps->workgroup_invocations : 256;
+    const uint32_t items = c->rows * (shape->per ? shape->per : 1);
     return c->lanes % c->share == 0 && c->window % window_unit(shape, c->lanes) == 0 &&
            c->wg % c->lanes == 0 && c->wg / c->lanes % c->near == 0 && c->wg % WARP == 0 &&
-           c->wg <= invocations && items <= BATCH_ITEMS_MAX && c->n_x <= BATCH_MAX &&
-           items * c->n_x <= BATCH_SUMS_MAX && batch_bytes(shape, c) <= most &&
+           c->wg <= caps->workgroup_invocations && items <= BATCH_ITEMS_MAX &&
+           c->n_x <= BATCH_MAX && items * c->n_x <= BATCH_SUMS_MAX &&
+           batch_bytes(shape, c) <= caps->workgroup_bytes &&
            (!shape->rounded_out || tile_rows_of(c) % HANDED == 0);
 }
 
@@ -404,9 +395,9 @@ static void try_batch(const device_caps *caps, const matvec_shape *shape, uint32
                       uint32_t splits, uint32_t wg, matvec_choice *out, uint64_t *best) {
     static const uint32_t windows[] = {1, 2, 4, UINT32_MAX}; /* in units */
     const uint32_t lanes = BATCH_SHARE * splits, unit = window_unit(shape, lanes),
-                   all = matvec_over(shape->k, unit), per = shape->per ? shape->per : 1,
-                   turns = matvec_over(shape->n_x, BATCH_MAX),
-                   n_x = matvec_over(matvec_over(shape->n_x, turns), 4) * 4;
+                   all = whole_over(shape->k, unit), per = shape->per ? shape->per : 1,
+                   turns = whole_over(shape->n_x, BATCH_MAX),
+                   n_x = whole_over(whole_over(shape->n_x, turns), 4) * 4;
     for (uint32_t rows = 1; rows * per <= BATCH_ITEMS_MAX; rows *= 2)
         for (uint32_t parts = 1; parts <= 2; parts++) /* of the vectors: more workgroups */
             for (size_t i = 0; i < sizeof windows / sizeof *windows; i++) {
@@ -414,11 +405,11 @@ static void try_batch(const device_caps *caps, const matvec_shape *shape, uint32
                                          .wg = wg,
                                          .lanes = lanes,
                                          .rows = rows,
-                                         .n_x = matvec_over(n_x / parts, 4) * 4,
+                                         .n_x = whole_over(n_x / parts, 4) * 4,
                                          .depth = 1,
                                          .share = BATCH_SHARE,
                                          .near = BATCH_NEAR,
-                                         .window = least(windows[i], all) * unit,
+                                         .window = whole_least(windows[i], all) * unit,
                                          .span = tile_span(caps),
                                          .subgroups = true};
                 if (!batch_fits(caps, shape, &c)) continue;
@@ -439,7 +430,7 @@ static bool take_batch(const device_caps *caps, const matvec_shape *shape, matve
     if (form->n_x) c->n_x = form->n_x;
     const uint32_t unit = window_unit(shape, c->lanes);
     if (form->depth || c->window % unit)
-        c->window = least(form->depth ? form->depth : 1, matvec_over(shape->k, unit)) * unit;
+        c->window = whole_least(form->depth ? form->depth : 1, whole_over(shape->k, unit)) * unit;
     return batch_fits(caps, shape, c);
 }
 

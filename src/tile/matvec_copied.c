@@ -30,8 +30,8 @@ void matvec_copy_begin(tile_matvec *m) {
 
 void matvec_copy_open(tile_matvec *m, uint32_t rows) {
     ir_builder *b = m->k.b;
-    m->x_ahead = ir_register(b, IR_U32, 4 * matvec_over(words_of(m), m->c.wg));
-    m->factors_ahead = ir_register(b, IR_U32, 4 * matvec_over(factors_of(m), m->c.wg));
+    m->x_ahead = ir_register(b, IR_U32, 4 * whole_over(words_of(m), m->c.wg));
+    m->factors_ahead = ir_register(b, IR_U32, 4 * whole_over(factors_of(m), m->c.wg));
     m->joined = ir_workgroup(b, IR_F32, m->c.wg / m->c.share * rows * m->c.n_x);
 }
 
@@ -47,7 +47,7 @@ static ir_id pair_of(tile_matvec *m, ir_id window, ir_id pair, ir_id v) {
     ir_builder *b = k->b;
     ir_id at = ir_add(b, tile_mul(k, window, m->c.window / 64), pair),
           vector = ir_min(b, ir_add(b, m->x_first, v), ir_sub(b, m->x_n, ir_u32(b, 1)));
-    if (m->length % m->c.window) at = ir_min(b, at, ir_u32(b, matvec_over(m->length, 64) - 1));
+    if (m->length % m->c.window) at = ir_min(b, at, ir_u32(b, whole_over(m->length, 64) - 1));
     return ir_fma(b, at, m->int8_from.bound, vector);
 }
 
@@ -55,13 +55,13 @@ static void ask(tile_matvec *m, ir_id window) {
     tile_kernel *k = &m->k;
     ir_builder *b = k->b;
     const uint32_t words = words_of(m), factors = factors_of(m);
-    for (uint32_t e = 0; e < matvec_over(words, m->c.wg); e++) {
+    for (uint32_t e = 0; e < whole_over(words, m->c.wg); e++) {
         ir_id i = own_of(m, e, words), four = tile_div(k, i, 4),
               pair = pair_of(m, window, tile_div(k, four, m->c.n_x), tile_rem(k, four, m->c.n_x));
         ir_id at = ir_add(b, tile_mul(k, pair, 16), tile_mul(k, tile_rem(k, i, 4), 4));
         ir_store(b, m->x_ahead, ir_u32(b, 4 * e), ir_load(b, m->int8_from.bytes, at, 4));
     }
-    for (uint32_t e = 0; e < matvec_over(factors, m->c.wg); e++) {
+    for (uint32_t e = 0; e < whole_over(factors, m->c.wg); e++) {
         ir_id i = own_of(m, e, factors),
               pair = pair_of(m, window, tile_div(k, i, m->c.n_x), tile_rem(k, i, m->c.n_x));
         ir_id at = ir_add(b, tile_mul(k, pair, 4), m->int8_from.factors_at);
@@ -89,7 +89,7 @@ static void keep(tile_matvec *m) {
     tile_kernel *k = &m->k;
     ir_builder *b = k->b;
     const uint32_t words = words_of(m), factors = factors_of(m), fours = m->c.window / 64;
-    for (uint32_t e = 0; e < matvec_over(words, m->c.wg); e++) {
+    for (uint32_t e = 0; e < whole_over(words, m->c.wg); e++) {
         const bool whole = (e + 1) * m->c.wg <= words;
         ir_id i = own_of(m, e, words), four = tile_div(k, i, 4), part = tile_rem(k, i, 4);
         ir_id at = matvec_place(m, 0, tile_div(k, four, m->c.n_x), tile_div(k, part, 2),
@@ -99,7 +99,7 @@ static void keep(tile_matvec *m) {
         ir_store(b, m->x, tile_mul(k, at, 4), ir_load(b, m->x_ahead, ir_u32(b, 4 * e), 4));
         if (!whole) ir_end(b);
     }
-    for (uint32_t e = 0; e < matvec_over(factors, m->c.wg); e++) {
+    for (uint32_t e = 0; e < whole_over(factors, m->c.wg); e++) {
         const bool whole = (e + 1) * m->c.wg <= factors;
         ir_id i = own_of(m, e, factors), pair = tile_div(k, i, m->c.n_x);
         ir_id at = tile_mul(k, ir_add(b, tile_mul(k, tile_rem(k, i, m->c.n_x), fours), pair), 4);

@@ -34,8 +34,7 @@ bool matvec_segment_of(const lowering *l, graph_value v, uint32_t k, matvec_segm
 }
 
 static bool binds(const lowering *l, uint32_t n) {
-    return n <= (l->caps->storage_max ? l->caps->storage_max : 8) && n <= DEVICE_BINDING_MAX &&
-           n <= IR_BUFFER_MAX;
+    return n <= l->caps->storage_max;
 }
 
 static uint32_t kinds_of(const matvec_plan *p) { /* different types of weights */
@@ -225,10 +224,7 @@ static bool plan_of(const lowering *l, const fused_matvec *merge, const graph_re
 graph_value tile_matvec_handed_on(const graph *g, const graph_store *store,
                                   const lower_settings *settings, const graph_node *node) {
     if (!store->device) return 0;
-    const lowering l = {.g = g,
-                        .store = (graph_store *)(uintptr_t)store,
-                        .caps = device_caps_of(store->device),
-                        .settings = *settings};
+    const lowering l = lower_asked(g, store, settings);
     for (uint32_t i = 0; i < node->n_out; i++)
         if (node->out[i] && is_handed(&l, node->out[i])) return node->out[i];
     return 0;
@@ -240,10 +236,7 @@ bool tile_matvec_fits(const graph *g, const graph_store *store, const lower_sett
                       const fused_matvec *f, const graph_region *r) {
     if (!store->device) return false;
     matvec_plan p;
-    const lowering l = {.g = g,
-                        .store = (graph_store *)(uintptr_t)store,
-                        .caps = device_caps_of(store->device),
-                        .settings = *settings};
+    const lowering l = lower_asked(g, store, settings);
     if (tile_serial(&l)) return !f->attention && tile_joined_fits(&l, r);
     return plan_of(&l, f->attention ? f : NULL, r, &p);
 }

@@ -4,15 +4,12 @@
 #define TILE_MATVEC_INSIDE_H
 
 #include "tile/matvec.h"
+#include "tile/whole.h"
 
 enum {
     MATVEC_DEPTH_MAX = 8,
     MATVEC_EACH_MAX = 16 /* fours of a vector that a lane makes */
 };
-
-static inline uint32_t matvec_over(uint32_t n, uint32_t by) {
-    return (n + by - 1) / by;
-}
 
 uint32_t matvec_chunk(base_type type); /* elements that a lane takes at once */
 bool matvec_halves(base_type type);    /* F16, BF16: words of them are fetched as of blocks */

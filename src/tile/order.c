@@ -18,8 +18,7 @@ enum {
     TILE_SERIAL = 1 << 14,
     SPAN = 16, /* counts of a lane */
     SPAN_SERIAL = 4096,
-    PER_BANK = 8,        /* words of workgroup memory between those that are left out */
-    BYTES_MIN = 16 << 10 /* of workgroup memory that every device has */
+    PER_BANK = 8 /* words of workgroup memory between those that are left out */
 };
 
 /* ---- lists ----------------------------------------------------------------------------------- */
@@ -40,7 +39,6 @@ static uint32_t half_of(uint32_t digit) {
 
 bool tile_order_plan(const lowering *l, tile_ordered *o) {
     const device_caps *caps = l->caps;
-    const uint32_t bytes = caps->workgroup_bytes ? caps->workgroup_bytes : BYTES_MIN;
     o->n_pass = (o->bits + DIGIT_MAX - 1) / DIGIT_MAX;
     o->digit = (o->bits + o->n_pass - 1) / o->n_pass;
     o->lanes = 1;
@@ -51,8 +49,7 @@ bool tile_order_plan(const lowering *l, tile_ordered *o) {
             o->tile = o->lanes * o->each;
             const uint32_t words = sorted_words(o) + count_words(o->lanes, half_of(o->digit)) +
                                    2 * o->lanes + (1u << o->digit);
-            if (words * 4 <= bytes &&
-                (!caps->workgroup_invocations || o->lanes <= caps->workgroup_invocations))
+            if (words * 4 <= caps->workgroup_bytes && o->lanes <= caps->workgroup_invocations)
                 break;
         }
     }
@@ -88,7 +85,7 @@ ir_memory tile_order_places(tile_kernel *k, const tile_ordered *o) {
 
 static uint32_t span_lanes(const lowering *l) {
     const uint32_t most = l->caps->workgroup_invocations;
-    return tile_serial(l) ? 1 : most && most < LANES ? most : LANES;
+    return tile_serial(l) ? 1 : most < LANES ? most : LANES;
 }
 
 static uint32_t span_of(const lowering *l) {

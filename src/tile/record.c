@@ -33,6 +33,13 @@ void plan_record_back(plan_record *p, plan_mark m) {
     p->texts = (lower_texts){0};
 }
 
+lowering lower_asked(const graph *g, const graph_store *store, const lower_settings *settings) {
+    lowering l = {
+        .g = g, .store = (graph_store *)(uintptr_t)store, .caps = device_caps_of(store->device)};
+    if (settings) l.settings = *settings;
+    return l;
+}
+
 /* ---- counts ---------------------------------------------------------------------------------- */
 
 lower_count lower_count_of(graph_dim dim) {
@@ -298,7 +305,7 @@ static int param_at(lower_step *s, const char *name, bool is_float) {
     return (int)i;
 }
 
-void lower_u32(lower_step *s, const char *name, uint32_t value) {
+static void lower_u32(lower_step *s, const char *name, uint32_t value) {
     int i = param_at(s, name, false);
     if (i >= 0) s->params[i] = value;
 }
@@ -320,10 +327,6 @@ void lower_count_param(lower_step *s, const char *name, lower_count count) {
         return;
     }
     s->patches[s->n_patch++] = (plan_patch){(uint32_t)i * 4, count};
-}
-
-void lower_groups(lower_step *s, lower_count count, uint32_t per) {
-    lower_groups_3d(s, count, per, (lower_count){1, 0}, 1, (lower_count){1, 0}, 1);
 }
 
 void lower_groups_3d(lower_step *s, lower_count x, uint32_t per_x, lower_count y, uint32_t per_y,

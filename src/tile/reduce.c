@@ -10,6 +10,7 @@
 #include "base/error.h"
 #include "tile/pointwise.h"
 #include "tile/reduce.h"
+#include "tile/whole.h"
 
 #include <math.h>
 #include <string.h>
@@ -157,12 +158,6 @@ static ir_id finished(const reduce *r, ir_id x, ir_id count, uint32_t width) {
 
 /* ---- the form -------------------------------------------------------------------------------- */
 
-static uint32_t power_to(uint32_t n) { /* the largest power of two up to n */
-    uint32_t p = 1;
-    while (p * 2 <= n) p *= 2;
-    return p;
-}
-
 /* Neighbours of the inputs lie across rows, and of short ones also across. What varies along rows
  * and across them is most of what is read. */
 static bool is_across(const tree_walk *c, bool is_short) {
@@ -240,9 +235,9 @@ static form form_of(const lowering *l, tree_walk *c, ir_type type) {
         beside = tile_is_host(l) && many && c->along.n > 1, serial = tile_serial(l) && !beside,
                host = device_is_compiled(caps), is_short = many && !serial;
     const uint32_t last = c->w.n - 1, most = host ? TILE_RUN : 4,
-                   invocations = caps->workgroup_invocations ? caps->workgroup_invocations : LANES,
+                   invocations = caps->workgroup_invocations,
                    few = device_makes_vectors(caps) && d <= SHORT ? BESIDE : 1, /* a row each */
-        workgroup = serial ? few : power_to(invocations < LANES ? invocations : LANES);
+        workgroup = serial ? few : whole_power_to(invocations < LANES ? invocations : LANES);
     form f = {.rows = 1, .high = 1, .across = is_across(c, is_short), .n_part = 1, .part = d};
     if (f.across) {
         for (uint32_t i = 0; i < c->t.n_tensor; i++) c->step[i] = c->w.stride[i][last];

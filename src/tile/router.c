@@ -109,8 +109,7 @@ beryl_status tile_fused_router(lowering *l, const graph_node *node, beryl_error 
         return lower_refuse(l, node, "this choice of experts", error);
     uint32_t lanes = tile_serial(l) ? 1 : LANES_MIN;
     while (lanes > 1 && lanes < x->dim[1].size && lanes < LANES_MAX) lanes *= 2;
-    if (l->caps->workgroup_invocations && lanes > l->caps->workgroup_invocations)
-        lanes = l->caps->workgroup_invocations;
+    if (lanes > l->caps->workgroup_invocations) lanes = l->caps->workgroup_invocations;
     tile_kernel k;
     tile_choice c;
     tile_begin(&k, l, node, "router", lanes);

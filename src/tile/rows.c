@@ -11,6 +11,7 @@
 #include "base/error.h"
 #include "tile/pointwise.h"
 #include "tile/rows_inside.h"
+#include "tile/whole.h"
 
 #include <math.h>
 
@@ -93,12 +94,6 @@ static void best_join(tile_kernel *k, const best *m, ir_id *key, ir_id *index) {
 
 /* ---- how rows are done ----------------------------------------------------------------------- */
 
-static uint32_t power_from(uint32_t n) { /* the smallest power of two from n on */
-    uint32_t p = 1;
-    while (p < n) p *= 2;
-    return p;
-}
-
 static bool is_serial(const device_caps *caps) {
     const lowering l = {.caps = caps};
     return tile_serial(&l);
@@ -110,12 +105,9 @@ static bool hold(form *f, uint32_t d, uint32_t held) {
     return f->chunks <= CHUNK_MAX && f->chunks * f->wide * (held ? held : 1) <= HELD_MAX;
 }
 
-static uint32_t most_lanes(const device_caps *caps) {
-    return caps->workgroup_invocations ? caps->workgroup_invocations : LANES;
-}
-
 static uint32_t rows_of(const device_caps *caps, const tree *t, const form *f) {
-    return f->lanes < ROWS_LANES && f->chunks && ROWS_LANES <= most_lanes(caps) && !t->choice
+    return f->lanes < ROWS_LANES && f->chunks && ROWS_LANES <= caps->workgroup_invocations &&
+                   !t->choice
                ? ROWS_LANES / f->lanes
                : 1;
 }
@@ -137,7 +129,7 @@ static bool in_columns(const device_caps *caps, const tree *t) {
 
 /* The walk becomes one over vectors of rows that lie side by side. */
 static form columns_form(lowering *l, tree_walk *c) {
-    const uint32_t last = c->w.n - 1, most = most_lanes(l->caps);
+    const uint32_t last = c->w.n - 1, most = l->caps->workgroup_invocations;
     uint32_t wide = c->w.size[last].extent ? 1 : device_is_compiled(l->caps) ? TILE_RUN : 4;
     for (uint32_t i = 0; i < c->t.n_tensor; i++) {
         c->step[i] = c->w.stride[i][last];
@@ -166,9 +158,9 @@ static form form_of(const device_caps *caps, const tree *t, uint32_t wide) {
                    device_is_compiled(caps);
         return f;
     }
-    const uint32_t most = most_lanes(caps), vectors = d / wide, held = tree_most_held(t);
+    const uint32_t most = caps->workgroup_invocations, vectors = d / wide, held = tree_most_held(t);
     const uint32_t least = caps->subgroups && caps->subgroup_size ? caps->subgroup_size : 32;
-    f.lanes = power_from(vectors < least ? vectors : least);
+    f.lanes = whole_power_from(vectors < least ? vectors : least);
     const uint32_t units = caps->compute_units ? caps->compute_units : UNITS_UNKNOWN,
                    own = graph_element_bound(t->shape) / d < units ? HELD_FEW : HELD_BEST;
     while (f.lanes * 2 <= most && f.lanes * own < d) f.lanes *= 2;
@@ -176,7 +168,7 @@ static form form_of(const device_caps *caps, const tree *t, uint32_t wide) {
         if (hold(&f, d, held)) break;
         if (f.lanes * 2 > most) {
             f.chunks = 0;
-            f.lanes = most < LANES ? power_from(most / 2 + 1) : LANES;
+            f.lanes = most < LANES ? whole_power_from(most / 2 + 1) : LANES;
             break;
         }
         f.lanes *= 2;
@@ -191,7 +183,7 @@ static form form_of(const device_caps *caps, const tree *t, uint32_t wide) {
 static form chosen_form(lowering *l, const tree *t, uint32_t wide) {
     const device_caps *caps = l->caps;
     const bool serial = tile_serial(l), host = caps->kind == DEVICE_HOST;
-    const uint32_t d = tree_row_length(t), most = most_lanes(caps),
+    const uint32_t d = tree_row_length(t), most = caps->workgroup_invocations,
                    size = caps->subgroups ? caps->subgroup_size : 0;
     form f = form_of(caps, t, tile_choose(l, "vector", wide, 1, wide));
     const uint32_t rule = f.lanes;

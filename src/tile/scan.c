@@ -273,8 +273,7 @@ beryl_status tile_scan(lowering *l, const graph_node *node, beryl_error *error) 
     const uint32_t bytes = x->type == TYPE_F64 ? 8 : 4, memory = 2 * SCANNED * LANES * bytes;
     if (tile_serial(l) || node->attr.cumsum.axis != last || x->dim[last].extent ||
         d < (rows < FEW ? LONG_FEW : LONG) || n > UINT32_MAX || !lies_in_rows(x) ||
-        !lies_in_rows(out) || (caps->workgroup_bytes ? caps->workgroup_bytes : 16 << 10) < memory ||
-        (caps->workgroup_invocations && caps->workgroup_invocations < LANES))
+        !lies_in_rows(out) || caps->workgroup_bytes < memory || caps->workgroup_invocations < LANES)
         return tile_operation(l, node, error);
     scan s = {.node = node,
               .x = x,

@@ -56,7 +56,7 @@ bool sort_selects(const lowering *l, const sort *s) {
     selecting x;
     const device_caps *caps = l->caps;
     if (!s->bits || s->d < LENGTH_MIN || s->kept > s->d / SHARE ||
-        (!tile_serial(l) && caps->workgroup_invocations && caps->workgroup_invocations < LANES))
+        (!tile_serial(l) && caps->workgroup_invocations < LANES))
         return false;
     cut(l, s, &x);
     return (uint64_t)x.n_chunk * VALUES * s->row_bound <= UINT32_MAX &&

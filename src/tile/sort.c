@@ -10,15 +10,15 @@
  * of 32 bits are sorted digit by digit instead (tile/order.h). */
 #include "base/error.h"
 #include "tile/sort.h"
+#include "tile/whole.h"
 
 enum {
     SERIAL_BLOCK = 128,
     SERIAL_TILE = 4096,
     BLOCK_MAX = 4096,
-    ROWS_BLOCK = 1024,    /* elements of short rows in a workgroup */
-    LANES_MAX = 512,      /* of a workgroup */
-    BYTES_MIN = 16 << 10, /* of workgroup memory that every device has */
-    ROW_MAX = 1 << 30,    /* twice a row is a number */
+    ROWS_BLOCK = 1024, /* elements of short rows in a workgroup */
+    LANES_MAX = 512,   /* of a workgroup */
+    ROW_MAX = 1 << 30, /* twice a row is a number */
     BOUNDS_BYTES = 8,
     DIGITS_MIN = 1 << 15, /* of longer rows, digits are sooner sorted than runs merged */
     DIGITS_MIN_SERIAL = 1 << 12
@@ -29,12 +29,6 @@ static bool is_64(base_type type) {
     return type == TYPE_F64 || type == TYPE_I64 || type == TYPE_U64;
 }
 
-static uint32_t power_from(uint64_t n) {
-    uint32_t p = 1;
-    while (p < n) p *= 2;
-    return p;
-}
-
 static uint32_t log_of(uint32_t power) {
     uint32_t n = 0;
     while (power >> n > 1) n++;
@@ -43,13 +37,11 @@ static uint32_t log_of(uint32_t power) {
 
 static void choose(const lowering *l, sort *s) {
     const device_caps *caps = l->caps;
-    const uint32_t most = caps->workgroup_invocations ? caps->workgroup_invocations : 256,
-                   bytes = caps->workgroup_bytes ? caps->workgroup_bytes : BYTES_MIN,
-                   each = is_64(s->x->type) ? 12 : 8;
+    const uint32_t most = caps->workgroup_invocations, each = is_64(s->x->type) ? 12 : 8;
     const bool serial = tile_serial(l);
     uint32_t largest = serial ? SERIAL_BLOCK : BLOCK_MAX, lanes = 1;
-    while (largest * each + BOUNDS_BYTES > bytes) largest /= 2;
-    const uint32_t row = power_from(s->d);
+    while (largest * each + BOUNDS_BYTES > caps->workgroup_bytes) largest /= 2;
+    const uint32_t row = whole_power_from(s->d);
     s->block = row < largest ? row : largest;
     s->rows_a_group = 1;
     while (!serial && s->d <= s->block && s->rows_a_group * 2 * s->block <= ROWS_BLOCK &&

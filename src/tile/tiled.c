@@ -55,10 +55,7 @@ static bool rounds(const lowering *l, base_type type, uint32_t n, uint32_t k) {
 bool tile_takes_halves(const graph *g, const graph_store *store, const lower_settings *settings,
                        const graph_node *linear) {
     enum { FEW = 32 }; /* may be a product of another kind, which reads F32 alone */
-    const lowering l = {.g = g,
-                        .store = (graph_store *)(uintptr_t)store,
-                        .caps = device_caps_of(store->device),
-                        .settings = *settings};
+    const lowering l = lower_asked(g, store, settings);
     const graph_tensor *x = graph_tensor_at(g, linear->in[0]);
     tile_matrix w;
     if (!tile_matrix_of(&l, linear->in[1], &w) || !graph_is_contiguous(x) || x->offset)

@@ -358,7 +358,7 @@ static void copy_load(tile_vectors *v, uint32_t n, ir_memory from, ir_id first, 
     tile_kernel *k = &v->m->k;
     ir_builder *b = k->b;
     bool whole;
-    for (uint32_t i = 0; i < matvec_over(n, v->m->c.wg); i++) {
+    for (uint32_t i = 0; i < whole_over(n, v->m->c.wg); i++) {
         ir_id at = copy_at(v, i, n, &whole);
         if (!whole) at = ir_min(b, at, ir_u32(b, n - 1));
         values[i] = ir_load(b, from, ir_add(b, first, tile_mul(k, at, width)), width);
@@ -369,7 +369,7 @@ static void copy_store(tile_vectors *v, uint32_t n, const ir_id values[VECTORS_O
                        void (*store)(tile_vectors *v, ir_id at, ir_id value)) {
     ir_builder *b = v->m->k.b;
     bool whole;
-    for (uint32_t i = 0; i < matvec_over(n, v->m->c.wg); i++) {
+    for (uint32_t i = 0; i < whole_over(n, v->m->c.wg); i++) {
         ir_id at = copy_at(v, i, n, &whole);
         if (!whole) ir_if(b, ir_lt(b, at, ir_u32(b, n)));
         store(v, at, values[i]);
@@ -455,12 +455,12 @@ bool vectors_fit_separate(const lowering *l, const vectors_plan *p) {
 
 static matvec_choice apart_of(const lowering *l, const vectors_plan *p) {
     const device_caps *caps = l->caps;
-    const uint32_t most = caps->workgroup_invocations ? caps->workgroup_invocations : 256;
     matvec_choice c = {
         .x = MATVEC_SHARED, .wg = 64, .lanes = 1, .rows = 1, .n_x = 1, .depth = 1, .groups = 1};
     c.subgroups = caps->subgroups && caps->subgroup_size >= 8;
     c.span = c.subgroups ? tile_span(caps) : 0;
-    while (c.wg * 4 < p->rows.k && 2 * c.wg <= APART_WG && 2 * c.wg <= most) c.wg *= 2;
+    while (c.wg * 4 < p->rows.k && 2 * c.wg <= APART_WG && 2 * c.wg <= caps->workgroup_invocations)
+        c.wg *= 2;
     return c;
 }
 
@@ -471,9 +471,7 @@ bool vectors_fit_rounded(const lowering *l, const vectors_plan *p) {
            vectors_fit_inside(p) &&
            (p->kind != VECTORS_TREE || (p->rows.k / 4 + c.wg - 1) / c.wg <= VECTORS_OWN_MAX) &&
            (p->kind != VECTORS_MERGE || p->merge->n_split <= APART_PIECES_MAX) &&
-           vectors_shared(p) <= SHARED_MAX &&
-           bindings <= (l->caps->storage_max ? l->caps->storage_max : 8) &&
-           bindings <= IR_BUFFER_MAX;
+           vectors_shared(p) <= SHARED_MAX && bindings <= l->caps->storage_max;
 }
 
 /* A workgroup a vector, as in a product's own kernel. */
