@@ -28,6 +28,8 @@ export interface Faults {
     stall?: (n: number) => boolean;
     /** The range begins that many bytes too late. */
     shift?: number;
+    /** Caches may not have it. */
+    noStore?: boolean;
 }
 
 /** A running server. */
@@ -89,6 +91,7 @@ export async function serveFile(bytes: Uint8Array, faults: Faults = {}): Promise
         response.setHeader("Access-Control-Allow-Headers", "*");
         response.setHeader("Access-Control-Expose-Headers", "Content-Range, ETag");
         response.setHeader("ETag", f.etag?.(n) ?? "\"one\"");
+        if (f.noStore) response.setHeader("Cache-Control", "private, no-store");
         if (request.method === "OPTIONS") {
             response.writeHead(204).end();
             return;

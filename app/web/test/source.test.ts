@@ -142,13 +142,20 @@ describe("url", () => {
             const [, from, to] = /^GET (\d+)-(\d+)$/.exec(line) ?? [];
             return sum + Number(to) + 1 - Number(from);
         }, 0);
+        const lengthsOf = (log: string[]): number[] => log.map((line) => bytesOf([line]));
         for (const options of [{ storage: nowhere }, { storage: new Disk().host() }]) {
-            const server = await start({}, big), source = await openAt(server, options);
+            const server = await start({ noStore: true }, big), source = await openAt(server, options);
             await readAsEngine(source, big);
             assert.ok(server.log.length <= 10, server.log.join());
             assert.equal(bytesOf(server.log), big.length);
+            assert.ok(lengthsOf(server.log).some((length) => length > 8 * PIECE), server.log.join());
         }
-        const server = await start({ breakAfter: (n) => n === 7 ? 2 * PIECE + 70_000 : n === 8 ? 1_000_000 : undefined }, big), disk = new Disk();
+        const free = await start({}, big); // what a cache might keep, a browser takes in before it is read
+        await readAsEngine(await openAt(free), big);
+        assert.ok(free.log.length <= 20, free.log.join());
+        assert.equal(bytesOf(free.log), big.length);
+        assert.ok(lengthsOf(free.log).every((length) => length <= 4 * PIECE), free.log.join());
+        const server = await start({ noStore: true, breakAfter: (n) => n === 7 ? 2 * PIECE + 70_000 : n === 8 ? 1_000_000 : undefined }, big), disk = new Disk();
         const source = await openAt(server, { storage: disk.host() });
         await readAsEngine(source, big);
         assert.equal(await source.fill(), true);

@@ -6,7 +6,8 @@
  * file's size and, where the server shows it, its ETag or date; each is compared with the first
  * answer's. That is as strict as If-Range, and unlike it needs no preflight on another origin.
  * A request may ask for more than its reader takes; the rest of the answer waits for whoever begins there. So one request
- * serves many readers in a row, and none of them need know.
+ * serves many readers in a row, and none of them need know. Where the browser takes in what nobody reads yet, answers are short, and the
+ * next is asked for while one is read.
  */
 import { BerylError, throwIfAborted } from "../error.js";
 import { release } from "../release.js";
@@ -45,8 +46,10 @@ class Broken extends Error {
 const UNREACHED = "The network, or the page's own rules (see the console): a content security policy must name the server in connect-src, "
     + "and a page over https reads from https alone. What has arrived is kept.";
 
-/** Answers that wait for a reader at most. Each holds a connection. */
-const WAITING = 2;
+/** Answers that wait for a reader at most, each of which may hold a connection; and a short one, which has soon arrived. */
+const WAITING = 2, WAITING_SHORT = 3;
+/** Bytes of an answer at most, two of which are on their way. Chromium takes in up to 100 MB of one, read or not (`#paced`). */
+const ANSWER = 16 << 20;
 /** Milliseconds. What comes within that is read straight into its reader's memory, which a connection that breaks takes along: it is asked for again. */
 const FAST = 100;
 /** Bytes that `peek` gives. */
@@ -75,12 +78,14 @@ export class HttpFile implements Validator {
     lastModified: string | null = null;
     /** The server answers ranges. */
     ranges = false;
+    #paced = false; // answers come no faster than they are read: Chromium takes in ahead what a cache might want, and what is `no-store` not
     /** The first bytes that were asked for. */
     head: Uint8Array = new Uint8Array(0);
     readonly #options: HttpOptions;
     #hiddenBefore = 0; // once may be a connection that came back just then
     #waiting: Answer[] = []; // oldest first; the probe's is one of them
-    readonly #coming = new Map<number, { end: number; there: Promise<unknown> }>(); // answers in use, by where they will wait
+    readonly #coming = new Map<number, { end: number; there: Promise<unknown> }>(); // answers in use or on their way, by where they will wait
+    #asked = 0; // end of the last answer that was asked for
 
     private constructor(url: string, options: HttpOptions) {
         this.url = url;
@@ -109,7 +114,8 @@ export class HttpFile implements Validator {
      *  them that are going to be read in their order. */
     async readInto(to: Uint8Array, offset: number, signal?: AbortSignal, onBytes?: (n: number) => void, more = 0): Promise<Uint8Array> {
         const size = to.length, last = offset + size, before = this.#coming.get(offset) ?? this.#waiting.find((answer) => answer.offset === offset);
-        const end = Math.max(before?.end ?? last + more, last);
+        const far = last + more, end = Math.max(before?.end ?? (this.#paced ? far : Math.min(far, offset + ANSWER)), last);
+        if (!before) this.#asked = end;
         let got = 0, left: () => void = () => undefined;
         this.#coming.delete(offset);
         const next = { end, there: new Promise<void>((resolve) => { left = resolve; }) };
@@ -122,6 +128,7 @@ export class HttpFile implements Validator {
                     answer.fast = performance.now() - began < FAST;
                     this.#leave(answer, last);
                 };
+                if (!this.#paced && answer.end === this.#asked && far > answer.end) this.#askNext(far, signal);
                 if (to.length !== size) to = new Uint8Array(size); // lost
                 if (answer.fast && answer.reader?.lends && !answer.early.length && !got) {
                     to = await this.#straight(answer.reader, to, signal, onBytes);
@@ -143,6 +150,14 @@ export class HttpFile implements Validator {
             left();
         }
         return to;
+    }
+
+    /* The answer behind the last one. What fails is its reader's to ask for again. */
+    #askNext(far: number, signal?: AbortSignal): void {
+        const from = this.#asked, end = this.#asked = Math.min(far, from + ANSWER);
+        const there = this.#range(from, end, signal).then((response) => this.#leave(answerOf(response, from, end), from), () => undefined);
+        const next = { end, there: there.finally(() => { if (this.#coming.get(from) === next) this.#coming.delete(from); }) };
+        this.#coming.set(from, next);
     }
 
     /* The next bytes of an answer, which it has, or else its connection is broken. */
@@ -301,6 +316,7 @@ export class HttpFile implements Validator {
         }
         this.etag = response.headers.get("etag");
         this.lastModified = response.headers.get("last-modified");
+        this.#paced = /\bno-store\b/i.test(response.headers.get("cache-control") ?? "");
         const end = this.ranges ? contentRange(response)?.end ?? offset + sizeOf(response) : this.size;
         this.#waiting.push(answerOf(response, this.ranges ? offset : 0, end));
         if (this.ranges && this.size < 0) { // another origin that does not show Content-Range
@@ -325,7 +341,7 @@ export class HttpFile implements Validator {
         answer.offset = offset;
         if (offset < answer.end) this.#waiting.push(answer);
         else answer.reader?.cancel();
-        if (this.#waiting.length > WAITING) this.#waiting.shift()?.reader?.cancel();
+        if (this.#waiting.length > (this.#paced ? WAITING : WAITING_SHORT)) this.#waiting.shift()?.reader?.cancel();
     }
 
     /* Looks at the first bytes of the probe's answer; whoever takes that gets them again. */

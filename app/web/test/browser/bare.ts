@@ -27,13 +27,13 @@ const PAGE = `<!doctype html><link rel=icon href=data:,><script type=module>(${s
 const LOOK = 50; // milliseconds
 
 interface Heap { usedSize: number; embedderHeapUsedSize?: number; backingStorageSize?: number }
-interface Message { id?: number; result?: unknown; method?: string; sessionId?: string; params?: { sessionId?: string } }
+interface Message { id?: number; result?: unknown; method?: string; params?: { sessionId?: string; targetInfo?: { type: string } } }
 
 export class Bare {
     readonly #server: Server;
     readonly #browser: ChildProcess;
     readonly #sessions = new Set<string>(); // pages and workers
-    readonly #answers = new Map<number, (result: unknown) => void>();
+    readonly #answers = new Map<number, { sessionId: string | undefined; answer: (result: unknown) => void }>();
     #asked: Promise<ServerResponse>; // the page that wants work
     #ask: (response: ServerResponse) => void = () => undefined;
     #tell: (told: { value?: unknown; error?: string }) => void = () => undefined;
@@ -114,18 +114,20 @@ export class Bare {
     #call(method: string, params: object, sessionId?: string): Promise<unknown> {
         const id = this.#next++;
         (this.#browser.stdio[3] as Writable).write(`${JSON.stringify({ id, method, params, sessionId })}\0`);
-        return new Promise((resolve) => { this.#answers.set(id, resolve); });
+        return new Promise((resolve) => { this.#answers.set(id, { sessionId, answer: resolve }); });
     }
 
     #hear({ id, result, method, params }: Message): void {
         if (id !== undefined) {
-            this.#answers.get(id)?.(result);
+            this.#answers.get(id)?.answer(result);
             this.#answers.delete(id);
         } else if (method === "Target.attachedToTarget" && params?.sessionId) {
+            if (!/^page$|worker$/.test(params.targetInfo?.type ?? "")) return; // the browser's own windows
             this.#sessions.add(params.sessionId);
             void this.#call("Target.setAutoAttach", { autoAttach: true, waitForDebuggerOnStart: false, flatten: true }, params.sessionId); // its workers
         } else if (method === "Target.detachedFromTarget" && params?.sessionId) {
             this.#sessions.delete(params.sessionId);
+            for (const { sessionId, answer } of this.#answers.values()) if (sessionId === params.sessionId) answer(undefined); // nobody else will
         }
     }
 }

@@ -30,8 +30,8 @@ async function alone(size: number): Promise<Record<string, number>> {
         await work();
         took[name] = (performance.now() - began) / 1000;
     };
-    await time("wire", async () => {
-        const reader = (await fetch("/model.gguf", { cache: "no-store" })).body!.getReader({ mode: "byob" });
+    for (const [name, at] of [["wire", "/model.gguf"], ["cached", "/cached/model.gguf"]] as const) await time(name, async () => {
+        const reader = (await fetch(at, { cache: "no-store" })).body!.getReader({ mode: "byob" });
         for (let room = new Uint8Array(1 << 20);;) {
             const { value, done } = await reader.read(room);
             if (done || !value) break;
@@ -123,10 +123,10 @@ function speedRow(name: string, values: number[]): string {
 function serve(model: string, pathname: string, request: IncomingMessage, response: ServerResponse): void {
     const size = statSync(model).size, file = `${ROOT}${pathname.slice(1)}`;
     if (pathname === "/alone.js") response.setHeader("Content-Type", "text/javascript").end(`(${alone.toString()})(${size}).then(postMessage);`);
-    else if (/^\/(again\/)?model\.gguf$/.test(pathname)) {
+    else if (/^\/(again\/|cached\/)?model\.gguf$/.test(pathname)) {
         const [, from, to] = /^bytes=(\d+)-(\d+)$/.exec(request.headers.range ?? "") ?? [];
         const start = Number(from ?? 0), end = Math.min(Number(to ?? size - 1), size - 1);
-        response.writeHead(from ? 206 : 200, { ETag: "\"bench\"", "Content-Length": end + 1 - start, ...(from && { "Content-Range": `bytes ${start}-${end}/${size}` }) });
+        response.writeHead(from ? 206 : 200, { ETag: "\"bench\"", ...(!pathname.startsWith("/cached/") && { "Cache-Control": "no-store" }), "Content-Length": end + 1 - start, ...(from && { "Content-Range": `bytes ${start}-${end}/${size}` }) });
         const stream = createReadStream(model, { start, end, highWaterMark: 1 << 20 });
         stream.pipe(response);
         response.on("close", () => stream.destroy());
@@ -149,6 +149,7 @@ const row = (name: string, seconds: number, note = ""): void => {
 try {
     const took = await page.run(inWorker, null);
     row("the wire alone, one stream", took["wire"]!);
+    row("the same, of a file that caches may keep", took["cached"]!);
     row("writing alone, pieces by synchronous handles", took["handles"]!);
     row("writing alone, pieces by streams", took["streams"]!);
     let adapter = "";
@@ -158,8 +159,10 @@ try {
         else row("load over HTTP and keeping, to the last weight", weights, `, ready after ${whole.toFixed(2)} s`);
         adapter = name;
     }
-    const { value: { wasm, weights }, most } = await page.watched(load, { cache: "required", at: "again/model.gguf" });
-    rows.push(`most memory of a load over HTTP: scripts ${(most / 1e6).toFixed(1)}, module ${(wasm / 1e6).toFixed(1)} MB (watched, ${weights.toFixed(2)} s)`);
+    for (const [at, note] of [["again/model.gguf", ""], ["cached/model.gguf", ", of a file that caches may keep"]] as const) {
+        const { value: { wasm, weights }, most } = await page.watched(load, { cache: "required", at });
+        rows.push(`most memory of a load over HTTP${note}: scripts ${(most / 1e6).toFixed(1)}, module ${(wasm / 1e6).toFixed(1)} MB (watched, ${weights.toFixed(2)} s)`);
+    }
     process.stdout.write(`${(size / 1e9).toFixed(2)} GB on ${adapter}, load average ${(loadavg()[0] ?? 0).toFixed(1)}\n${rows.join("\n")}\n`);
     if (process.argv[2]) {
         for (const source of ["builtin", "/model.gguf"]) {

@@ -60,6 +60,32 @@ async function residentOf(browser: Browser): Promise<number> {
     return Math.max(-1, ...sizes);
 }
 
+/* In the page: a file that comes faster than it is read. */
+async function readSlowly({ url, size }: { url: string; size: number }): Promise<void> {
+    const { HttpFile } = await import(/* @vite-ignore */ `${location.origin}/repository/app/web/out/src/source/http.js`) as typeof import("../../src/source/http.js");
+    const piece = 4 << 20, file = await HttpFile.open(url, {}, 0, piece);
+    for (let at = 0, bytes = new Uint8Array(piece); at < size; at += piece) {
+        bytes = await file.readInto(bytes, at, undefined, undefined, size - at - piece) as typeof bytes;
+        await new Promise((resolve) => setTimeout(resolve, 50));
+    }
+}
+
+/* Zeros that begin as a model does. */
+async function serveZeros(size: number, noStore: boolean): Promise<Server> {
+    const bytes = Buffer.alloc(size);
+    bytes.write("GGUF");
+    const server = createServer((request, response) => {
+        const [, from, to] = /^bytes=(\d+)-(\d+)$/.exec(request.headers.range ?? "") ?? [];
+        response.writeHead(request.method === "OPTIONS" ? 204 : 206, {
+            "Access-Control-Allow-Origin": "*", "Access-Control-Allow-Headers": "*", "Access-Control-Expose-Headers": "Content-Range",
+            "Content-Range": `bytes ${from}-${to}/${size}`, ...(noStore && { "Cache-Control": "no-store" }),
+        }).end(bytes.subarray(Number(from), Number(to) + 1));
+    });
+    server.listen(0, "127.0.0.1");
+    await once(server, "listening");
+    return server;
+}
+
 interface Loaded { tokens: number[]; seconds: number; answerSeconds: number; wasm: number; weights: number }
 
 /* In the package's worker; the model stays open. */
@@ -117,6 +143,20 @@ describe("a large model", { skip: executable ? false : "no Chromium is installed
             assert.deepEqual(loaded.tokens, [...reference.greedy].slice(0, n));
             assert.ok(loaded.weights > 0.9 * source.size);
             assert.ok(most + loaded.wasm <= MOST, `${most} and ${loaded.wasm} bytes`);
+            await context.close();
+        });
+
+    for (const [name, noStore, bound] of [["kept by caches", false, 48e6], ["no-store", true, 24e6]] as const)
+        test(`large/ahead: ${name}`, { timeout: LONG }, async (t) => { // a browser takes in 100 MB that nobody has read
+            const context = await browser.newContext(), page = await context.newPage(), size = 160 << 20, zeros = await serveZeros(size, noStore);
+            await page.goto(lab.url);
+            const heap = watchHeap(await context.newCDPSession(page));
+            await page.evaluate(readSlowly, { url: `http://127.0.0.1:${(zeros.address() as AddressInfo).port}/zeros.gguf`, size });
+            const most = await heap.end();
+            t.diagnostic(`heap at most ${(most / 1e6).toFixed(1)} MB`);
+            assert.ok(most < bound, `${most} bytes`);
+            zeros.closeAllConnections();
+            zeros.close();
             await context.close();
         });
 
