@@ -175,11 +175,11 @@ typedef struct sums {
 } sums;
 
 static const sums of_products[] = {
-    {"vector-of-halves", {35, 264, 0, 0}, {0}, TYPE_F16, 2},
-    {"vector-of-bf16", {35, 4100, 0, 0}, {0}, TYPE_BF16, 3}, /* in parts */
+    {"vector-of-halves", {35, 264, 0, 0}, {0}, TYPE_F16, 2, 0},
+    {"vector-of-bf16", {35, 4100, 0, 0}, {0}, TYPE_BF16, 3, 0}, /* in parts */
     /* 65,536 results and more: a border, the weights' cast, the sums */
-    {"windows-below-one-another", {2, 16, 48, 44}, {16, 1, 3, 3}, TYPE_F32, 2},
-    {"windows-of-halves", {2, 16, 46, 48}, {16, 1, 3, 3}, TYPE_F16, 3},
+    {"windows-below-one-another", {2, 16, 48, 44}, {16, 1, 3, 3}, TYPE_F32, 2, 0},
+    {"windows-of-halves", {2, 16, 46, 48}, {16, 1, 3, 3}, TYPE_F16, 3, 0},
     {"windows-two-apart", {2, 32, 64, 72}, {32, 1, 3, 3}, TYPE_F32, 2, 2},
 };
 

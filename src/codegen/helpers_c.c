@@ -184,6 +184,19 @@ const codegen_helper codegen_c_helpers[] = {
     {"lanes_of", HOST,
      "#if defined(__clang__) || __GNUC__ >= 12\n#define lanes_of(type, shuffled, ...) shuffled\n"
      "#else\n#define lanes_of(type, shuffled, ...) (type){__VA_ARGS__}\n#endif\n"},
+    /* tiles of 16 lines of 64 bytes, which a sanitizer does not see */
+    {"tiles_begin", HOST,
+     "#if defined(__AMX_BF16__) && !defined(__SANITIZE_ADDRESS__)\n#define HAS_TILES 1\n"
+     "#define tile_zero(t) __asm__ volatile(\"tilezero %%tmm\" #t ::: \"memory\")\n"
+     "#define tile_load(t, at, bytes) __asm__ volatile(\"tileloadd (%0,%1,1), %%tmm\" #t ::\"r\"(at), \"r\"((u64)(bytes)) : \"memory\")\n"
+     "#define tile_store(t, at, bytes) __asm__ volatile(\"tilestored %%tmm\" #t \", (%0,%1,1)\" ::\"r\"(at), \"r\"((u64)(bytes)) : \"memory\")\n"
+     "#define tile_multiply(c, a, b) __asm__ volatile(\"tdpbf16ps %%tmm\" #b \", %%tmm\" #a \", %%tmm\" #c ::: \"memory\")\n"
+     "FN void tiles_begin(void) {\n"
+     "    static const u8 shape[64] = {1, [16] = 64, [18] = 64, [20] = 64, [22] = 64, [24] = 64, [26] = 64, [28] = 64, [30] = 64,\n"
+     "                                 [48] = 16, 16, 16, 16, 16, 16, 16, 16};\n"
+     "    __asm__ volatile(\"ldtilecfg %0\" ::\"m\"(shape) : \"memory\");\n}\n"
+     "#define tiles_end() __asm__ volatile(\"tilerelease\" ::: \"memory\")\n"
+     "#else\n#define tiles_begin()\n#define tiles_end()\n#endif\n"},
     {"permute_bytes", CUDA, "FN u32 permute_bytes(u32 x, u32 y, u32 z) {\n    u32 out = 0;\n#if defined(__CUDA_ARCH__)\n"
      "    asm(\"prmt.b32 %0, %1, %2, %3;\" : \"=r\"(out) : \"r\"(x), \"r\"(y), \"r\"(z));\n#else\n"
      "    for (u32 i = 0; i < 4; i++) out |= permuted_byte(x, y, z >> 4 * i) << 8 * i;\n#endif\n    return out;\n}\n"},

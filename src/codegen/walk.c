@@ -197,7 +197,7 @@ const char *codegen_index_of(codegen *g, const ir_instruction *i, uint32_t opera
     if (g->language->wide_index && i->space == IR_WORKGROUP && sum->op == IR_ADD &&
         codegen_constant(g, sum->in[1], &constant) && most_of(g, i->in[operand], 0) < UINT32_MAX)
         return codegen_print(g, "(u64)%s + %uu", codegen_operand(g, sum, 0, 0), (unsigned)constant);
-    if (BUILD_HAS_C_TEXTS && g->language->language == DEVICE_C && i->space == IR_BUFFER &&
+    if (BUILD_HAS_C_TEXTS && g->language->language == DEVICE_C && i->space != IR_REGISTER &&
         i->width == 1 && sum->op == IR_ADD && sum->type == IR_U32 && ir_lanes(g->k) == 1) {
         const char *more = "";
         if (codegen_constant(g, sum->in[1], &constant) && g->k->code[sum->in[0]].op == IR_ADD) {

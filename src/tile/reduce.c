@@ -25,8 +25,8 @@ enum {
     PART_MIN = 2048,   /* elements of a part of a row, */
     PART_DEEP = 64,    /* of a walk across rows */
     PARTS_MAX = 1024,
-    JOINED_MANY = 2048,  /* vectors of rows */
-    HIGH = 4,            /* vectors of windows a lane */
+    JOINED_MANY = 2048,   /* vectors of rows */
+    HIGH = 4,             /* vectors of windows a lane */
     SHORT = 32,           /* elements of rows that a lane sums alone, */
     MANY_SHORT = 1 << 16, /* where there are so many */
     LINE_MIN = 16         /* results beside each other that a loop is made for */
