@@ -550,12 +550,39 @@ static bool plan(codegen *g, own *o) {
     return true;
 }
 
+/* Halves of a kernel's only lane are read one by one, in loops of nothing else. */
+static bool has_halves_in_lines(const ir_kernel *k) {
+    struct {
+        bool halves, stores, holds; /* holds: blocks, or it is no loop */
+    } blocks[IR_DEPTH_MAX + 1] = {{false, false, true}}, *at = blocks;
+    bool any = false;
+    for (ir_id id = 0; id < k->n_code; id++) {
+        const ir_instruction *i = &k->code[id];
+        if (i->op == IR_LOOP || i->op == IR_IF) {
+            at->holds = true;
+            at++;
+            at->halves = at->stores = false, at->holds = i->op == IR_IF;
+        } else if (i->op == IR_END) {
+            if (at->halves && (at->holds || !at->stores)) return false;
+            any |= at->halves;
+            at--;
+        } else if ((i->op == IR_LOAD || i->op == IR_STORE) && i->space == IR_BUFFER &&
+                   i->width == 1) {
+            at->halves |= i->op == IR_LOAD && k->buffers[i->array].type == IR_F16;
+            at->stores |= i->op == IR_STORE;
+        }
+    }
+    return any && ir_lanes(k) == 1 && !blocks->halves;
+}
+
 static void kernel(codegen *g) {
     const ir_kernel *k = g->k;
     own o = {.n_mask = 0};
     g->own = &o;
     base_text_init(&o.arrays, g->arena->heap);
     if (!plan(g, &o)) codegen_no_memory(g);
+    /* gcc 12 makes vectors of what the bits tell, and none of conversions */
+    if (has_halves_in_lines(k)) g->more = "#ifndef __clang__\n#undef HAS_HALF\n#endif\n";
     if (!g->status) declare_arrays(g);
     if (!g->status) {
         base_text_print(&g->head,

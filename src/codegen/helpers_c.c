@@ -127,6 +127,18 @@ const codegen_helper codegen_c_helpers[] = {
      "#if defined(__CUDA_ARCH__)\nFN u32 f16_of_f32(f32 x) {\n    u16 bits;\n    asm(\"cvt.rn.f16.f32 %0, %1;\" : \"=h\"(bits) : \"f\"(x));\n    return bits;\n}\n"
      "#elif defined(HAS_HALF)\nFN u32 f16_of_f32(f32 x) {\n    union {\n        _Float16 f;\n        u16 u;\n    } both;\n    both.f = (_Float16)x;\n    return both.u;\n}\n"
      "#else\n#define f16_of_f32(x) f16_by_bits(x)\n#endif\n"},
+    /* exact: the exponent is moved by a product, and put back where it was the largest */
+    {"f32_by_bits", HOST,
+     "FN f32 f32_by_bits(u32 x) {\n"
+     "    const u32 size = (x & 0x7fffu) << 13, most = size > 0x0f7fffffu ? 0x7f800000u : 0u;\n"
+     "    return bits_f32(bits_u32(bits_f32(size) * 0x1p112f) | most | (x & 0x8000u) << 16);\n}\n"},
+    {"f16_by_bits", HOST,
+     "FN u32 f16_by_bits(f32 x) {\n    const u32 bits = bits_u32(x), size = bits & 0x7fffffffu;\n"
+     "    const u32 usual = (size + 0xc8000fffu + (size >> 13 & 1u)) >> 13;\n" /* 127 - 15 less */
+     "    const u32 small = bits_u32(bits_f32(size) + 0.5f) - 0x3f000000u;\n" /* of the sum's last bits */
+     "    const u32 large = size > 0x7f800000u ? 0x7e00u : 0x7c00u;\n"
+     "    const u32 rounded = size < 0x38800000u ? small : usual;\n"
+     "    return (bits >> 16 & 0x8000u) | (size < 0x47800000u ? rounded : large);\n}\n"},
     {"f32_by_bits", C_LIKE,
      "fn f32_by_bits(x: u32) -> f32 {\n"
      "    let sign: u32 = (x & 0x8000u) << 16u;\n"

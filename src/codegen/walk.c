@@ -684,6 +684,7 @@ beryl_status codegen_make(base_arena *arena, const ir_kernel *k, device_language
     if (!g.status) {
         if (l != &printed) base_text_print(&whole, l->wgsl ? "// %s\n" : "/* %s */\n", k->name);
         base_text_add_view(&whole, base_view_of(l->types));
+        if (BUILD_HAS_C_TEXTS && g.more) base_text_add_view(&whole, base_view_of(g.more));
         if (l != &printed) codegen_helpers(&g, &whole, g.body.data ? g.body.data : "", g.body.size);
         base_text_add(&whole, g.head.data ? g.head.data : "", g.head.size);
         base_text_add(&whole, g.body.data ? g.body.data : "", g.body.size);
