@@ -523,6 +523,54 @@ static void build_packed(typed_side *s, const void *user) {
                                              false, false)));
 }
 
+static void run_packed(test *t, base_heap *heap, device *d, const packed_shape *w,
+                       uint32_t dispatches) {
+    typed_run(t, heap, d,
+              &(typed_problem){.name = w->name,
+                               .build = w->text ? build_panels : build_packed,
+                               .what = w,
+                               .rows = SHORT_ROWS,
+                               .fewer = FEWER,
+                               .fill = TYPED_UNIT,
+                               /* up to 300 terms below 1, in another order, in F32 */
+                               .within = 3e-5,
+                               .relative = 4e-6,
+                               .dispatches = dispatches});
+}
+
+/* Products of BF16 on tiles: of factors in any order, whose rows and terms end with a tile, a line
+ * of it, a word, and within one. The interpreter has tiles; the host where its processor does. */
+static void tiles(test *t) {
+    static const packed_shape some[] = {
+        {.name = "rows-by-columns", .text = "mk,kn->mn", .dims = {{64, 96}, {96, 64}}},
+        {.name = "rows-by-rows", .text = "mk,nk->mn", .dims = {{67, 70}, {75, 70}}},
+        {.name = "odd-terms", .text = "mk,kn->mn", .dims = {{80, 71}, {71, 80}}},
+        {.name = "columns-by-columns", .text = "km,kn->mn", .dims = {{80, 48}, {80, 112}}},
+        {.name = "batches", .text = "bmk,bkn->bmn", .dims = {{2, 96, 64}, {2, 64, 80}}},
+        {.name = "a-batch-and-one", .text = "bmk,nk->bmn", .dims = {{3, 33, 64}, {48, 64}}},
+        {.name = "turned-results", .text = "mk,kn->nm", .dims = {{64, 66}, {66, 79}}},
+    };
+    static const test_form forms[] = {{.name = "interpreter", .device = "interpreter"},
+                                      {.name = "host", .device = "host"}};
+    for (size_t i = 0; i < 2 * (sizeof some / sizeof *some); i++) {
+        const test_form *form = &forms[i % 2];
+        packed_shape w = some[i / 2];
+        if (!test_case(t, "contract/tiles/%s-%s", form->name, w.name)) continue;
+        base_heap heap;
+        device *d = NULL;
+        beryl_error error = {0};
+        base_heap_init(&heap, NULL);
+        w.type = TYPE_BF16;
+        if (test_form_open(form, &heap, &d, &error) != BERYL_OK) {
+            test_skip(t, "%s", error.message);
+        } else {
+            if (i % 2 == 0) d->caps.tiles = true;
+            run_packed(t, &heap, d, &w, d->caps.tiles ? 3 : 0);
+        }
+        test_form_close(d);
+    }
+}
+
 static void packs(test *t) {
     static const packed_shape some[] = {
         {.name = "short-lines", .rows = 200, .depth = 16, .dispatches = 2},
@@ -561,18 +609,10 @@ static void packs(test *t) {
         beryl_error error = {0};
         base_heap_init(&heap, NULL);
         if (test_form_open(&host, &heap, &d, &error) != BERYL_OK) test_skip(t, "%s", error.message);
-        else
-            typed_run(t, &heap, d,
-                      &(typed_problem){.name = some[i].name,
-                                       .build = some[i].text ? build_panels : build_packed,
-                                       .what = &some[i],
-                                       .rows = SHORT_ROWS,
-                                       .fewer = FEWER,
-                                       .fill = TYPED_UNIT,
-                                       /* up to 300 terms below 1, in another order, in F32 */
-                                       .within = 3e-5,
-                                       .relative = 4e-6,
-                                       .dispatches = some[i].dispatches});
+        else {
+            d->caps.tiles = false;
+            run_packed(t, &heap, d, &some[i], some[i].dispatches);
+        }
         test_form_close(d);
     }
 }
@@ -816,6 +856,7 @@ void test_contract(test *t) {
     if (test_case(t, "contract/many-windows")) many_windows(t, &heap);
     pads(t);
     packs(t);
+    tiles(t);
     limbs(t);
     turns(t);
     for (size_t i = 0; i < CONVS; i++) {

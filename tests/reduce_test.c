@@ -171,15 +171,16 @@ typedef struct sums {
     const char *name;
     uint32_t x[4], w[4]; /* of a depthwise convolution; x[2] = 0: rows of x[1] times a vector */
     base_type type;
-    uint32_t dispatches;
+    uint32_t dispatches, stride; /* stride 0: 1 */
 } sums;
 
 static const sums of_products[] = {
-    {"vector-of-halves", {35, 264, 0, 0}, {0}, TYPE_F16, 2},
-    {"vector-of-bf16", {35, 4100, 0, 0}, {0}, TYPE_BF16, 3}, /* in parts */
+    {"vector-of-halves", {35, 264, 0, 0}, {0}, TYPE_F16, 2, 0},
+    {"vector-of-bf16", {35, 4100, 0, 0}, {0}, TYPE_BF16, 3, 0}, /* in parts */
     /* 65,536 results and more: a border, the weights' cast, the sums */
-    {"windows-below-one-another", {2, 16, 48, 44}, {16, 1, 3, 3}, TYPE_F32, 2},
-    {"windows-of-halves", {2, 16, 46, 48}, {16, 1, 3, 3}, TYPE_F16, 3},
+    {"windows-below-one-another", {2, 16, 48, 44}, {16, 1, 3, 3}, TYPE_F32, 2, 0},
+    {"windows-of-halves", {2, 16, 46, 48}, {16, 1, 3, 3}, TYPE_F16, 3, 0},
+    {"windows-two-apart", {2, 32, 64, 72}, {32, 1, 3, 3}, TYPE_F32, 2, 2},
 };
 
 static void build_sums(typed_side *s, const void *user) {
@@ -187,7 +188,7 @@ static void build_sums(typed_side *s, const void *user) {
     graph_dim x[4], w[4];
     for (uint32_t i = 0; i < 4; i++)
         x[i] = (graph_dim){of->x[i], 0}, w[i] = (graph_dim){of->w[i], 0};
-    const graph_window all[2] = {{3, 1, 1, 1, 1}, {3, 1, 1, 1, 1}};
+    const graph_window one = {3, of->stride ? of->stride : 1, 1, 1, 1}, all[2] = {one, one};
     const graph_value a = typed_input(s, of->type, of->x[2] ? 4 : 2, x),
                       b = typed_input(s, of->type, of->x[2] ? 4 : 1, of->x[2] ? w : &x[1]),
                       y = of->x[2] ? graph_conv(s->g, a, b, 2, all, of->x[1])

@@ -226,13 +226,6 @@ static const char *gathered(codegen *g, ir_id id, uint32_t n) {
     return codegen_print(g, "x%u_%u", (unsigned)id, (unsigned)n);
 }
 
-static bool is_fragment(const ir_instruction *i) {
-    const ir_form form = ir_op_of((ir_op)i->op)->form;
-    return form == IR_FORM_FRAGMENT_FILL || form == IR_FORM_FRAGMENT_LOAD ||
-           form == IR_FORM_FRAGMENT_STORE || form == IR_FORM_FRAGMENT_MMA ||
-           form == IR_FORM_FRAGMENT_MULTIPLY;
-}
-
 static void declare_arrays(codegen *g) {
     const ir_kernel *k = g->k;
     own *o = own_of(g);
@@ -246,7 +239,7 @@ static void declare_arrays(codegen *g) {
             array(g, codegen_type((ir_type)k->code[id].type),
                   carrier_bytes((ir_type)k->code[id].type), kept_name(g, id, lane), lanes);
     for (ir_id id = 0; id < k->n_code; id++)
-        for (uint32_t n = 0; is_fragment(&k->code[id]) && n < k->code[id].n_in; n++) {
+        for (uint32_t n = 0; codegen_c_is_fragment(&k->code[id]) && n < k->code[id].n_in; n++) {
             const ir_id from = k->code[id].in[n];
             const ir_type type = (ir_type)k->code[from].type;
             if (o->kinds[from] != GROUP)
@@ -412,7 +405,7 @@ static void cross(codegen *g, ir_id id) {
     const ir_instruction *i = &g->k->code[id];
     const ir_type type = (ir_type)i->type;
     const unsigned lanes = (unsigned)ir_lanes(g->k), size = (unsigned)g->k->subgroup_size;
-    if (is_fragment(i)) {
+    if (codegen_c_is_fragment(i)) {
         fragment(g, o, id);
         return;
     }
@@ -557,12 +550,39 @@ static bool plan(codegen *g, own *o) {
     return true;
 }
 
+/* Halves of a kernel's only lane are read one by one, in loops of nothing else. */
+static bool has_halves_in_lines(const ir_kernel *k) {
+    struct {
+        bool halves, stores, holds; /* holds: blocks, or it is no loop */
+    } blocks[IR_DEPTH_MAX + 1] = {{false, false, true}}, *at = blocks;
+    bool any = false;
+    for (ir_id id = 0; id < k->n_code; id++) {
+        const ir_instruction *i = &k->code[id];
+        if (i->op == IR_LOOP || i->op == IR_IF) {
+            at->holds = true;
+            at++;
+            at->halves = at->stores = false, at->holds = i->op == IR_IF;
+        } else if (i->op == IR_END) {
+            if (at->halves && (at->holds || !at->stores)) return false;
+            any |= at->halves;
+            at--;
+        } else if ((i->op == IR_LOAD || i->op == IR_STORE) && i->space == IR_BUFFER &&
+                   i->width == 1) {
+            at->halves |= i->op == IR_LOAD && k->buffers[i->array].type == IR_F16;
+            at->stores |= i->op == IR_STORE;
+        }
+    }
+    return any && ir_lanes(k) == 1 && !blocks->halves;
+}
+
 static void kernel(codegen *g) {
     const ir_kernel *k = g->k;
     own o = {.n_mask = 0};
     g->own = &o;
     base_text_init(&o.arrays, g->arena->heap);
     if (!plan(g, &o)) codegen_no_memory(g);
+    /* gcc 12 makes vectors of what the bits tell, and none of conversions */
+    if (has_halves_in_lines(k)) g->more = "#ifndef __clang__\n#undef HAS_HALF\n#endif\n";
     if (!g->status) declare_arrays(g);
     if (!g->status) {
         base_text_print(&g->head,
@@ -591,6 +611,8 @@ static void kernel(codegen *g) {
         if (o.arrays.failed) codegen_no_memory(g);
         codegen_line(g,
                      "ONCE u32 groups_x = groups[0], groups_y = groups[1], groups_z = groups[2];");
+        const bool tiles = codegen_c_tiles(g);
+        if (tiles) codegen_line(g, "tiles_begin();");
         codegen_open(g, "for (u32 group = first; group - first < count; group++) {");
         codegen_line(
             g, "ONCE u32 group_x = group %% groups_x, group_y = group / groups_x %% groups_y, "
@@ -603,6 +625,7 @@ static void kernel(codegen *g) {
             codegen_walk(g, 0, k->n_code);
         }
         codegen_close(g);
+        if (tiles) codegen_line(g, "tiles_end();");
         g->indent = 0;
         codegen_line(g, "}");
     }
@@ -620,6 +643,6 @@ const codegen_language_info codegen_c = {
     .load = codegen_c_load,
     .store = codegen_c_store,
     .atomic = atomic,
-    .fragment = codegen_c_fragment_pair,
+    .fragment = codegen_c_fragment_lane,
     .kernel = kernel,
 };

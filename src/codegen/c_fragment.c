@@ -1,7 +1,8 @@
 /* c_fragment.c - matrix fragments in plain C: whole matrices of each subgroup, f0[subgroup, place,
  * row, column].
  *
- * No faster than loops would be: it is there so that a kernel for matrix units runs everywhere. */
+ * No faster than loops would be: it is there so that a kernel for matrix units runs everywhere. But
+ * for what tiles of a processor hold, which one instruction multiplies. */
 #include "codegen/c_fragment.h"
 
 static uint32_t rows_of(const ir_fragment_decl *f) {
@@ -93,8 +94,82 @@ static void multiply_memory(codegen *g, const ir_instruction *i, const char *con
     codegen_close(g);
 }
 
+/* ---- tiles ----------------------------------------------------------------------------------- */
+
+bool codegen_c_is_fragment(const ir_instruction *i) {
+    const ir_form form = ir_op_of((ir_op)i->op)->form;
+    return form == IR_FORM_FRAGMENT_FILL || form == IR_FORM_FRAGMENT_LOAD ||
+           form == IR_FORM_FRAGMENT_STORE || form == IR_FORM_FRAGMENT_MMA ||
+           form == IR_FORM_FRAGMENT_MULTIPLY;
+}
+
+/* A tile loads lines of a, pairs of b, and stores lines of c. */
+static bool is_of_tiles(const codegen *g, const ir_instruction *i) {
+    const ir_role role = g->k->fragments[i->imm & 0xffff].role;
+    const uint32_t n_place = i->op == IR_FRAGMENT_MMA ? 3 : 1;
+    uint64_t bits = 0;
+    for (uint32_t n = 0; n < n_place; n++)
+        if (!codegen_constant(g, i->in[n], &bits)) return false;
+    if (i->op == IR_FRAGMENT_MMA) return true;
+    if (i->op == IR_FRAGMENT_FILL) return codegen_constant(g, i->in[1], &bits) && !bits;
+    if (i->op == IR_FRAGMENT_STORE) return role == IR_ROLE_C && !(i->imm >> 16);
+    return i->op == IR_FRAGMENT_LOAD && role != IR_ROLE_C &&
+           i->imm >> 16 == (role == IR_ROLE_B ? 2 : 0);
+}
+
+bool codegen_c_tiles(const codegen *g) {
+    enum { TILES = 8, SIDE = 16, DEPTH = 32 };
+    const ir_kernel *k = g->k;
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < k->n_fragment; i++) {
+        const ir_fragment_decl *f = &k->fragments[i];
+        if (f->m != SIDE || f->n != SIDE || f->k != DEPTH ||
+            f->type != (f->role == IR_ROLE_C ? IR_F32 : IR_BF16))
+            return false;
+        n += f->count;
+    }
+    for (ir_id i = 0; n && i < k->n_code; i++)
+        if (codegen_c_is_fragment(&k->code[i]) && !is_of_tiles(g, &k->code[i])) return false;
+    return n && n <= TILES && ir_lanes(k) == 1;
+}
+
+static unsigned tile_of(const codegen *g, uint32_t fragment, const ir_instruction *i, uint32_t n) {
+    uint64_t place = 0;
+    codegen_constant(g, i->in[n], &place);
+    for (uint32_t f = 0; f < fragment; f++) place += g->k->fragments[f].count;
+    return (unsigned)place;
+}
+
+static void tile(codegen *g, const ir_instruction *i, const char *const *in) {
+    const uint32_t number = i->op == IR_FRAGMENT_FILL ? i->array : (uint32_t)i->imm & 0xffff;
+    const unsigned first = tile_of(g, number, i, 0);
+    base_text text;
+    if (i->op == IR_FRAGMENT_FILL) {
+        codegen_line(g, "tile_zero(%u);", first);
+    } else if (i->op == IR_FRAGMENT_MMA) {
+        codegen_line(g, "tile_multiply(%u, %u, %u);", first,
+                     tile_of(g, i->imm >> 16 & 0xffff, i, 1),
+                     tile_of(g, i->imm >> 32 & 0xffff, i, 2));
+    } else {
+        base_text_init(&text, g->arena->heap);
+        g->language->place(g, &text, (ir_space)i->space, i->array, in[1], 0);
+        if (text.failed || !text.data) codegen_no_memory(g);
+        else
+            codegen_line(g, "tile_%s(%u, &%s, %s * %uu);",
+                         i->op == IR_FRAGMENT_LOAD ? "load" : "store", first, text.data, in[2],
+                         (unsigned)ir_type_bytes(g->k->fragments[number].type));
+        base_text_fini(&text);
+    }
+}
+
 void codegen_c_fragment(codegen *g, ir_id id, const char *const *in) {
     const ir_instruction *i = &g->k->code[id];
+    const bool tiles = codegen_c_tiles(g);
+    if (tiles) {
+        codegen_line(g, "#ifdef HAS_TILES");
+        tile(g, i, in);
+        codegen_line(g, "#else");
+    }
     codegen_open(g, codegen_print(g, "for (u32 at = 0; at < %uu; at += %uu) {",
                                   (unsigned)ir_lanes(g->k), (unsigned)g->k->subgroup_size));
     if (i->op == IR_FRAGMENT_MMA) {
@@ -102,7 +177,7 @@ void codegen_c_fragment(codegen *g, ir_id id, const char *const *in) {
     } else if (i->op == IR_FRAGMENT_MULTIPLY) {
         multiply_memory(g, i, in);
     } else {
-        const bool fills = i->op == IR_FRAGMENT_FILL, transposed = !fills && i->imm >> 16;
+        const bool fills = i->op == IR_FRAGMENT_FILL, transposed = !fills && i->imm >> 16 & 1;
         const uint32_t number = fills ? i->array : (uint32_t)i->imm & 0xffff;
         const ir_fragment_decl *f = &g->k->fragments[number];
         matrix(g, "m", number, in[0]);
@@ -113,8 +188,14 @@ void codegen_c_fragment(codegen *g, ir_id id, const char *const *in) {
         if (fills) {
             codegen_line(g, "%s = %s;", element, in[1]);
         } else {
+            const char *along = transposed     ? "row"
+                                : i->imm >> 17 ? "2u * column + row % 2u"
+                                               : "column";
             codegen_line(g, "const u32 index = %s + %s * %s + %s;", in[1],
-                         transposed ? "column" : "row", in[2], transposed ? "row" : "column");
+                         transposed     ? "column"
+                         : i->imm >> 17 ? "row / 2u"
+                                        : "row",
+                         in[2], along);
             const ir_instruction one = {
                 .op = (uint8_t)(i->op == IR_FRAGMENT_LOAD ? IR_LOAD : IR_STORE),
                 .type = (uint8_t)f->type,
@@ -132,11 +213,18 @@ void codegen_c_fragment(codegen *g, ir_id id, const char *const *in) {
         codegen_close(g);
     }
     codegen_close(g);
+    if (tiles) codegen_line(g, "#endif");
 }
 
-bool codegen_c_fragment_pair(codegen *g, ir_id id) {
+bool codegen_c_fragment_lane(codegen *g, ir_id id) {
     const ir_instruction *i = &g->k->code[id];
-    if (i->op != IR_FRAGMENT_GET && i->op != IR_FRAGMENT_SET) return false;
+    if (i->op != IR_FRAGMENT_GET && i->op != IR_FRAGMENT_SET) {
+        const char *in[4] = {NULL};
+        if (ir_lanes(g->k) > 1 || !codegen_c_is_fragment(i)) return false;
+        for (uint32_t n = 0; n < i->n_in; n++) in[n] = codegen_operand(g, i, n, 0);
+        codegen_c_fragment(g, id, in);
+        return true;
+    }
     const unsigned number = i->imm & 0xffff, pair = (unsigned)(i->imm >> 16);
     const ir_fragment_decl *f = &g->k->fragments[number];
     const bool right = f->role == IR_ROLE_B;

@@ -389,6 +389,7 @@ bool codegen_cuda_fragment(codegen *g, ir_id id) {
         multiply_memory(g, i);
         return true;
     }
+    if (i->op == IR_FRAGMENT_LOAD && i->imm >> 17) return false; /* pairs: of processors */
     if (i->op == IR_FRAGMENT_MMA) return multiply(g, i);
     if (i->op == IR_FRAGMENT_FILL) {
         fill(g, i);

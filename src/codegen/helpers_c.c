@@ -127,6 +127,18 @@ const codegen_helper codegen_c_helpers[] = {
      "#if defined(__CUDA_ARCH__)\nFN u32 f16_of_f32(f32 x) {\n    u16 bits;\n    asm(\"cvt.rn.f16.f32 %0, %1;\" : \"=h\"(bits) : \"f\"(x));\n    return bits;\n}\n"
      "#elif defined(HAS_HALF)\nFN u32 f16_of_f32(f32 x) {\n    union {\n        _Float16 f;\n        u16 u;\n    } both;\n    both.f = (_Float16)x;\n    return both.u;\n}\n"
      "#else\n#define f16_of_f32(x) f16_by_bits(x)\n#endif\n"},
+    /* exact: the exponent is moved by a product, and put back where it was the largest */
+    {"f32_by_bits", HOST,
+     "FN f32 f32_by_bits(u32 x) {\n"
+     "    const u32 size = (x & 0x7fffu) << 13, most = size > 0x0f7fffffu ? 0x7f800000u : 0u;\n"
+     "    return bits_f32(bits_u32(bits_f32(size) * 0x1p112f) | most | (x & 0x8000u) << 16);\n}\n"},
+    {"f16_by_bits", HOST,
+     "FN u32 f16_by_bits(f32 x) {\n    const u32 bits = bits_u32(x), size = bits & 0x7fffffffu;\n"
+     "    const u32 usual = (size + 0xc8000fffu + (size >> 13 & 1u)) >> 13;\n" /* 127 - 15 less */
+     "    const u32 small = bits_u32(bits_f32(size) + 0.5f) - 0x3f000000u;\n" /* of the sum's last bits */
+     "    const u32 large = size > 0x7f800000u ? 0x7e00u : 0x7c00u;\n"
+     "    const u32 rounded = size < 0x38800000u ? small : usual;\n"
+     "    return (bits >> 16 & 0x8000u) | (size < 0x47800000u ? rounded : large);\n}\n"},
     {"f32_by_bits", C_LIKE,
      "fn f32_by_bits(x: u32) -> f32 {\n"
      "    let sign: u32 = (x & 0x8000u) << 16u;\n"
@@ -184,6 +196,19 @@ const codegen_helper codegen_c_helpers[] = {
     {"lanes_of", HOST,
      "#if defined(__clang__) || __GNUC__ >= 12\n#define lanes_of(type, shuffled, ...) shuffled\n"
      "#else\n#define lanes_of(type, shuffled, ...) (type){__VA_ARGS__}\n#endif\n"},
+    /* tiles of 16 lines of 64 bytes, which a sanitizer does not see */
+    {"tiles_begin", HOST,
+     "#if defined(__AMX_BF16__) && !defined(__SANITIZE_ADDRESS__)\n#define HAS_TILES 1\n"
+     "#define tile_zero(t) __asm__ volatile(\"tilezero %%tmm\" #t ::: \"memory\")\n"
+     "#define tile_load(t, at, bytes) __asm__ volatile(\"tileloadd (%0,%1,1), %%tmm\" #t ::\"r\"(at), \"r\"((u64)(bytes)) : \"memory\")\n"
+     "#define tile_store(t, at, bytes) __asm__ volatile(\"tilestored %%tmm\" #t \", (%0,%1,1)\" ::\"r\"(at), \"r\"((u64)(bytes)) : \"memory\")\n"
+     "#define tile_multiply(c, a, b) __asm__ volatile(\"tdpbf16ps %%tmm\" #b \", %%tmm\" #a \", %%tmm\" #c ::: \"memory\")\n"
+     "FN void tiles_begin(void) {\n"
+     "    static const u8 shape[64] = {1, [16] = 64, [18] = 64, [20] = 64, [22] = 64, [24] = 64, [26] = 64, [28] = 64, [30] = 64,\n"
+     "                                 [48] = 16, 16, 16, 16, 16, 16, 16, 16};\n"
+     "    __asm__ volatile(\"ldtilecfg %0\" ::\"m\"(shape) : \"memory\");\n}\n"
+     "#define tiles_end() __asm__ volatile(\"tilerelease\" ::: \"memory\")\n"
+     "#else\n#define tiles_begin()\n#define tiles_end()\n#endif\n"},
     {"permute_bytes", CUDA, "FN u32 permute_bytes(u32 x, u32 y, u32 z) {\n    u32 out = 0;\n#if defined(__CUDA_ARCH__)\n"
      "    asm(\"prmt.b32 %0, %1, %2, %3;\" : \"=r\"(out) : \"r\"(x), \"r\"(y), \"r\"(z));\n#else\n"
      "    for (u32 i = 0; i < 4; i++) out |= permuted_byte(x, y, z >> 4 * i) << 8 * i;\n#endif\n    return out;\n}\n"},

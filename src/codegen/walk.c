@@ -169,12 +169,15 @@ static uint64_t most_of(const codegen *g, ir_id id, uint32_t depth) {
     return most < UINT32_MAX ? most : UINT32_MAX;
 }
 
-/* The access is made in every turn of the loop, whose index begins at 0: where it is first made,
- * the rest of its place is one, so that with the index the sum wraps no more. */
+/* The access is made in every turn of the loop, whose index, or a multiple of it, begins at 0:
+ * where it is first made, the rest of its place is one, so that with the index the sum wraps no
+ * more. */
 static bool is_each_turn(const codegen *g, const ir_instruction *access, ir_id loop, ir_id rest) {
     const ir_instruction *code = g->k->code;
     uint64_t from;
     uint32_t depth = 0;
+    if (code[loop].op == IR_MUL && codegen_constant(g, code[loop].in[1], &from))
+        loop = code[loop].in[0];
     if (access < code || access >= code + g->k->n_code) return false; /* a part of one */
     if (code[loop].op != IR_LOOP || rest >= loop || !codegen_constant(g, code[loop].in[0], &from) ||
         from)
@@ -194,7 +197,7 @@ const char *codegen_index_of(codegen *g, const ir_instruction *i, uint32_t opera
     if (g->language->wide_index && i->space == IR_WORKGROUP && sum->op == IR_ADD &&
         codegen_constant(g, sum->in[1], &constant) && most_of(g, i->in[operand], 0) < UINT32_MAX)
         return codegen_print(g, "(u64)%s + %uu", codegen_operand(g, sum, 0, 0), (unsigned)constant);
-    if (BUILD_HAS_C_TEXTS && g->language->language == DEVICE_C && i->space == IR_BUFFER &&
+    if (BUILD_HAS_C_TEXTS && g->language->language == DEVICE_C && i->space != IR_REGISTER &&
         i->width == 1 && sum->op == IR_ADD && sum->type == IR_U32 && ir_lanes(g->k) == 1) {
         const char *more = "";
         if (codegen_constant(g, sum->in[1], &constant) && g->k->code[sum->in[0]].op == IR_ADD) {
@@ -681,6 +684,7 @@ beryl_status codegen_make(base_arena *arena, const ir_kernel *k, device_language
     if (!g.status) {
         if (l != &printed) base_text_print(&whole, l->wgsl ? "// %s\n" : "/* %s */\n", k->name);
         base_text_add_view(&whole, base_view_of(l->types));
+        if (BUILD_HAS_C_TEXTS && g.more) base_text_add_view(&whole, base_view_of(g.more));
         if (l != &printed) codegen_helpers(&g, &whole, g.body.data ? g.body.data : "", g.body.size);
         base_text_add(&whole, g.head.data ? g.head.data : "", g.head.size);
         base_text_add(&whole, g.body.data ? g.body.data : "", g.body.size);

@@ -58,6 +58,7 @@ struct codegen {
     const char *entry;
     base_arena *arena;    /* of the call */
     base_text head, body; /* body: what stands in the kernel's braces */
+    const char *more;     /* lines behind the language's types; NULL: none */
     uint32_t indent;
     uint32_t *first;           // [n_code] first lane in texts
     const char **texts;        // [lanes of all values]

@@ -127,6 +127,7 @@ typedef struct device_caps { /* read from the device, or measured on it */
     bool in_order; /* what is written and what runs keep the order of submission, uploads too */
     /* processors: words whose bytes a vector multiplies at once, unsigned by signed. 0: none */
     uint32_t dot_words;
+    bool tiles;          /* processors: fragments of BF16, 16 by 16 by 32 (tile/contract_tiles.c) */
     bool permutes_bytes; /* any four of eight bytes in one instruction */
     /* DEVICE_FRAGMENT_BIT of each product that its matrix units take; 0: it has none */
     uint32_t fragments;

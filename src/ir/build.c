@@ -490,6 +490,12 @@ void ir_fragment_load(ir_builder *b, ir_fragments f, ir_id place, ir_memory from
             (ir_id[]){place, index, stride});
 }
 
+void ir_fragment_load_pairs(ir_builder *b, ir_fragments f, ir_id place, ir_memory from, ir_id index,
+                            ir_id stride) {
+    emit_at(b, IR_FRAGMENT_LOAD, IR_NONE, 0, f.array | 1u << 17, from, 3,
+            (ir_id[]){place, index, stride});
+}
+
 void ir_fragment_store(ir_builder *b, ir_fragments f, ir_id place, ir_memory to, ir_id index,
                        ir_id stride, bool transposed) {
     emit_at(b, IR_FRAGMENT_STORE, IR_NONE, 0, f.array | (uint64_t)transposed << 16, to, 3,

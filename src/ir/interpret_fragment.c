@@ -24,7 +24,7 @@ static uint64_t *fragment_at(machine *m, uint32_t number, uint32_t n, uint32_t s
 
 static void fragment_memory(machine *m, uint32_t s) {
     const ir_instruction *i = interpret_at(m);
-    bool stores = i->op == IR_FRAGMENT_STORE, transposed = i->imm >> 16;
+    bool stores = i->op == IR_FRAGMENT_STORE, transposed = i->imm >> 16 & 1, pairs = i->imm >> 17;
     uint32_t number = i->imm & 0xffff, size = m->k->subgroup_size;
     const ir_fragment_decl *f = &m->k->fragments[number];
     uint64_t *elements = fragment_at(m, number, 0, s, stores);
@@ -36,7 +36,9 @@ static void fragment_memory(machine *m, uint32_t s) {
     if (m->status) return;
     for (uint32_t r = 0; r < interpret_rows(f); r++)
         for (uint32_t c = 0; c < interpret_columns(f); c++) {
-            uint64_t where = index + (transposed ? c * stride + r : r * stride + c);
+            uint64_t where = index + (transposed ? c * stride + r
+                                      : pairs    ? r / 2 * stride + 2 * c + r % 2
+                                                 : r * stride + c);
             uint64_t *element = elements + r * interpret_columns(f) + c;
             if (m->status || !interpret_inside(m, &p, where, 1)) return;
             if (stores) interpret_put(m, &p, where, *element, false);

@@ -128,9 +128,10 @@ typedef enum ir_form {
     IR_FORM_ATOMIC,  /* space (not register), array; index, value T; width 1 */
     IR_FORM_LANE,    /* TxW; imm: the lane, or the mask of shuffle_xor, below subgroup_size */
     IR_FORM_FRAGMENT_FILL, /* array: fragment; place, value T */
-    /* imm: fragment | transposed << 16; space (not register), array; place, index, stride (u32) */
+    /* imm: fragment | transposed << 16 | pairs << 17; space (not register), array; place, index,
+     * stride (u32) */
     IR_FORM_FRAGMENT_LOAD,
-    IR_FORM_FRAGMENT_STORE, /* as FRAGMENT_LOAD */
+    IR_FORM_FRAGMENT_STORE, /* as FRAGMENT_LOAD, without pairs */
     IR_FORM_FRAGMENT_MMA,   /* imm: c | a << 16 | b << 32, fragments; places in c, a, b */
     /* imm: c | a turned << 16 | b turned << 17 | a held << 18 | fresh << 19 | steps << 24 | a << 32
      * where it is held; workgroup, array; index of a, or its first place, index of b (u32) */
@@ -351,6 +352,8 @@ ir_id ir_subgroup_shuffle_xor(ir_builder *b, ir_id x, uint32_t mask);
 void ir_fragment_fill(ir_builder *b, ir_fragments f, ir_id place, ir_id value);
 void ir_fragment_load(ir_builder *b, ir_fragments f, ir_id place, ir_memory from, ir_id index,
                       ir_id stride, bool transposed);
+void ir_fragment_load_pairs(ir_builder *b, ir_fragments f, ir_id place, ir_memory from, ir_id index,
+                            ir_id stride);
 void ir_fragment_store(ir_builder *b, ir_fragments f, ir_id place, ir_memory to, ir_id index,
                        ir_id stride, bool transposed);
 void ir_fragment_mma(ir_builder *b, ir_fragments c, ir_id c_place, ir_fragments a, ir_id a_place,

@@ -274,7 +274,7 @@
     X(FRAGMENT_LOAD, fragment_load, FRAGMENT_LOAD, 3, 0, IR_READS | IR_WRITES | IR_TOGETHER,      \
       EXACT,                                                                                      \
       "rows from memory: element (r, c) at index + r * stride + c, `transposed`: at index + c * " \
-      "stride + r",                                                                               \
+      "stride + r, `pairs`, of b: at index + r / 2 * stride + 2 * c + r % 2",                     \
       NO_TEXT, NO_VALUE)                                                                          \
     X(FRAGMENT_MMA, fragment_mma, FRAGMENT_MMA, 3, 0, IR_READS | IR_WRITES | IR_TOGETHER, NEAR,   \
       "c += a * b, products and sums in the type of c at least, in any order", NO_TEXT, NO_VALUE) \

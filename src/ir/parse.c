@@ -375,6 +375,7 @@ static void middle(parser *p, ir_instruction *i, ir_form form) {
     case IR_FORM_FRAGMENT_STORE:
         i->imm = number(p, UINT16_MAX);
         if (take(p, "transposed")) i->imm |= 1 << 16;
+        else if (take(p, "pairs")) i->imm |= 1 << 17;
         i->space = space(p, &i->array);
         break;
     case IR_FORM_FRAGMENT_MULTIPLY:

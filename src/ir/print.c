@@ -85,7 +85,10 @@ static void print_middle(base_text *text, const ir_instruction *i, ir_form form)
     case IR_FORM_FRAGMENT_LOAD:
     case IR_FORM_FRAGMENT_STORE:
         base_text_print(text, " %u%s %s %u", (unsigned)(i->imm & 0xffff),
-                        i->imm >> 16 ? " transposed" : "", space_name(i->space), i->array);
+                        i->imm >> 17   ? " pairs"
+                        : i->imm >> 16 ? " transposed"
+                                       : "",
+                        space_name(i->space), i->array);
         break;
     case IR_FORM_FRAGMENT_MULTIPLY:
         base_text_print(text, " %u %u%s%s", (unsigned)(i->imm & 0xffff),

@@ -339,7 +339,11 @@ static beryl_status check_fragments(const checker *c, ir_form form) {
     if (!status) status = want_index(c, 1);
     if (!status) status = want(c, 2, IR_U32S, 1);
     if (status) return status;
-    if (type != f[0]->type || i->space == IR_REGISTER || i->imm >> 17)
+    const bool pairs = i->imm >> 17;
+    if (pairs && (form == IR_FORM_FRAGMENT_STORE || f[0]->role != IR_ROLE_B || f[0]->k % 2 ||
+                  i->imm >> 16 & 1 || i->imm >> 18))
+        return wrong(c, "loads pairs of what is no b");
+    if (type != f[0]->type || i->space == IR_REGISTER)
         return wrong(c, "needs a buffer or a workgroup array of the fragment's type");
     return BERYL_OK;
 }

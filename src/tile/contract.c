@@ -372,6 +372,7 @@ static beryl_status multiply(lowering *l, contraction *c, beryl_error *error) {
                                             graph_tensor_at(l->g, node->in[1]),
                                             graph_tensor_at(l->g, node->out[0])};
     static const char *const offsets[] = {"a_offset", "b_offset"};
+    if (BUILD_HAS_C_TEXTS && contract_takes_tiles(c, l)) return contract_tiles(l, c, error);
     c->along = CLASSES, c->panels = 1;
     for (uint32_t t = 0; t < OUT; t++) c->offset[t] = tensors[t]->offset;
     beryl_status status = BERYL_OK;
@@ -554,7 +555,9 @@ bool tile_contract_linear(lowering *l, const graph_node *node, lower_count n, ui
                           beryl_status *status, beryl_error *error) {
     contraction c;
     if (!linear_of(l, node, n, stride, &c)) return false;
-    const bool takes = is_limbs(&c) || (BUILD_HAS_C_TEXTS && contract_packs_lines(&c, l));
+    const bool takes =
+        is_limbs(&c) ||
+        (BUILD_HAS_C_TEXTS && (contract_packs_lines(&c, l) || contract_takes_tiles(&c, l)));
     if (takes) *status = multiply(l, &c, error);
     return takes;
 }

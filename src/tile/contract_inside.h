@@ -105,6 +105,14 @@ uint64_t contract_packed_bytes(const contraction *c, uint32_t t);
 ir_id contract_place_packed(contraction *c, class_kind kind, uint32_t t, ir_id index, ir_id at);
 /* The last panel has turns beyond the class's. */
 bool contract_is_ragged(const contraction *c);
+/* The factor is a weight, and no run has another size of it. */
+bool contract_is_lasting(const contraction *c, const lowering *l, uint32_t t);
+/* Every vector of `unit` of the factor along the axes, of one class, lies in one piece. */
+bool contract_has_vectors(const contraction *c, const lowering *l, uint32_t t, class_kind kind,
+                          uint32_t unit);
+/* Multiplies on a processor's tiles, if they are taken. */
+bool contract_takes_tiles(const contraction *c, const lowering *l);
+beryl_status contract_tiles(lowering *l, contraction *c, beryl_error *error);
 /* A linear layer whose sums are too short for vectors along them. */
 bool contract_packs_lines(const contraction *c, const lowering *l);
 

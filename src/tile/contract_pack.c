@@ -73,8 +73,7 @@ static bool part_batch(contraction *c, const lowering *l, class_kind kind,
     return true;
 }
 
-/* The factor is a weight, and no run has another size of it. */
-static bool is_lasting(const contraction *c, const lowering *l, uint32_t t) {
+bool contract_is_lasting(const contraction *c, const lowering *l, uint32_t t) {
     const store_tensor *weight = lower_stored(l, c->node->in[t]);
     bool sized = false;
     for (uint32_t i = 0; i < CLASSES; i++)
@@ -88,7 +87,8 @@ static bool is_far(const contraction *c, const lowering *l, class_kind along) {
     enum { ROWS_MIN = 512, ROWS_LASTING = 64, TERMS_MIN = 256, APART = 512 };
     const axes *depth = &c->of[CLASS_DEPTH];
     const uint32_t t = factor_of(c, along);
-    return c->of[other_of(along)].bound >= (is_lasting(c, l, t) ? ROWS_LASTING : ROWS_MIN) &&
+    return c->of[other_of(along)].bound >=
+               (contract_is_lasting(c, l, t) ? ROWS_LASTING : ROWS_MIN) &&
            depth->bound >= TERMS_MIN && contract_is_one(depth, t) && last_stride(depth, t) >= APART;
 }
 
@@ -112,7 +112,7 @@ static uint64_t packing_cost(const contraction *c, const lowering *l, class_kind
     const uint32_t t = factor_of(c, rows);
     const axes *of = &c->of[rows], *depth = &c->of[CLASS_DEPTH];
     const bool lies = last_stride(of, t) == 1 || (spread && last_stride(depth, t) == 1);
-    return is_lasting(c, l, t) ? 0 : (lies ? COPIED : TURNED) * of->bound * depth->bound;
+    return contract_is_lasting(c, l, t) ? 0 : (lies ? COPIED : TURNED) * of->bound * depth->bound;
 }
 
 /* Cycles with the class's factor packed: a step of two vectors each; elements that are packed, or
@@ -219,7 +219,7 @@ static void packing_begin(packing *p, const contraction *from, lowering *l) {
     tile_begin(k, l, c->placed, "contract_pack", 1);
     c->packed[A] = c->packed[B] = c->tabled = false, c->along = CLASSES;
     c->n_tensor = OUT;
-    k->once = is_lasting(c, l, p->t);
+    k->once = contract_is_lasting(c, l, p->t);
     p->x = tile_read(k, "x", c->node->in[p->t]);
     p->out = tile_scratch(k, "out", CONTRACT_COPY + p->t, contract_packed_bytes(from, p->t), IR_F32,
                           IR_READ_WRITE);
@@ -306,15 +306,15 @@ static beryl_status pack_elements(packing *p, beryl_error *error) {
     return tile_end_marked(k, counts, extents, error);
 }
 
-/* Every vector of the factor along the axes, of one class, lies in one piece. */
-static bool has_vectors(const contraction *c, const lowering *l, uint32_t t, class_kind kind) {
+bool contract_has_vectors(const contraction *c, const lowering *l, uint32_t t, class_kind kind,
+                          uint32_t unit) {
     const axes *along = &c->of[kind];
     if (!contract_is_one(along, t) || last_stride(along, t) != 1 ||
-        graph_tensor_at(l->g, c->node->in[t])->offset % VECTOR)
+        graph_tensor_at(l->g, c->node->in[t])->offset % unit)
         return false;
     for (uint32_t k = 0; k < CLASSES; k++)
         for (uint32_t i = 0; i < c->of[k].n; i++)
-            if (k != (uint32_t)kind && c->of[k].stride[t][i] % VECTOR) return false;
+            if (k != (uint32_t)kind && c->of[k].stride[t][i] % unit) return false;
     return true;
 }
 
@@ -335,7 +335,7 @@ static beryl_status pack_panels(const contraction *c, lowering *l, uint32_t t, u
     const bool whole = !depth->count.extent && !rows->count.extent &&
                        (lines ? depth->bound : p.width) % VECTOR == 0 &&
                        (uint64_t)(first + n) * p.width <= rows->bound &&
-                       has_vectors(c, l, t, lines ? CLASS_DEPTH : p.rows);
+                       contract_has_vectors(c, l, t, lines ? CLASS_DEPTH : p.rows, VECTOR);
     packing_begin(&p, c, l);
     return whole ? pack_vectors(&p, groups, error) : pack_elements(&p, error);
 }

@@ -4,7 +4,8 @@
  * order of place (tile/order.h), equal ones in the order of their indices. What goes to one place
  * then lies side by side: the last of it is kept, or its sum is made by stretches of the list,
  * then by stretches of what is left of them. No two lanes write to one place, and sums have one
- * order. Axes along which all indices are the same are not sorted: they are rows of a pair. */
+ * order. Axes along which all indices are the same are not sorted: they are rows of a pair. A few
+ * units of a processor each walk all pairs as they lie instead, for slots of their own. */
 #include "base/build.h"
 #include "base/error.h"
 #include "tile/order.h"
@@ -527,6 +528,50 @@ static beryl_status scatter_level(scattering *s, uint32_t level, uint32_t n, ber
     return tile_end(k, (lower_count){(uint64_t)a->n_stretch * s->n_inner, 0}, ORDER_LANES, error);
 }
 
+/* A few units of a processor: of elements whose sums are of their type, since they are added where
+ * they lie. */
+static bool takes_bands(const scattering *s) {
+    enum { UNITS_MAX = 8 };
+    return tile_is_host(s->l) && s->l->caps->compute_units <= UNITS_MAX &&
+           (s->node->op == OP_SCATTER || s->sum == s->type);
+}
+
+/* A group does what goes to its slots, pair after pair. */
+static beryl_status scatter_bands(scattering *s, beryl_error *error) {
+    const uint32_t units = s->l->caps->compute_units ? s->l->caps->compute_units : 1,
+                   band = (s->n_slot + units - 1) / units, n = (s->n_slot + band - 1) / band;
+    tile_kernel k;
+    tile_begin(&k, s->l, s->node, "scatter_bands", 1);
+    ir_builder *b = k.b;
+    keys_begin(s, &k, false);
+    ir_memory updates = tile_read(&k, "updates", s->node->in[2]),
+              out = tile_write(&k, "out", s->node->out[0]);
+    const ir_id offset = tile_u32(&k, "offset", s->updates->offset), zero = ir_u32(b, 0),
+                one = ir_u32(b, 1), group = tile_group(&k), from_slot = tile_mul(&k, group, band),
+                end = ir_min(b, tile_add(&k, from_slot, band), ir_u32(b, s->n_slot));
+    ir_id at[GRAPH_RANK_MAX];
+    ir_if(b, ir_lt(b, group, ir_u32(b, n)));
+    const ir_id pair = ir_loop(b, zero, ir_u32(b, s->order.n), one),
+                slot = slot_of(s, &k, zero, pair);
+    ir_if(b, ir_lt(b, ir_sub(b, slot, from_slot), ir_sub(b, end, from_slot)));
+    take_apart(&k, &s->pairs, pair, at);
+    ir_id from = place_in(&k, &s->pairs, s->updates, at, offset);
+    take_apart(&k, &s->slots, slot, at);
+    ir_id to = place_in(&k, &s->slots, s->out, at, zero), inner = zero;
+    if (s->n_inner > 1) inner = ir_loop(b, zero, ir_u32(b, s->n_inner), one);
+    take_apart(&k, &s->inner, inner, at);
+    ir_if(b, in_run(&k, &s->inner, &s->run, at, ir_bool(b, true)));
+    from = place_in(&k, &s->inner, s->updates, at, from);
+    to = place_in(&k, &s->inner, s->out, at, to);
+    ir_id x = ir_load(b, updates, from, 1);
+    if (s->node->op != OP_SCATTER) x = ir_add(b, ir_load(b, out, to, 1), x);
+    ir_store(b, out, to, x);
+    ir_end(b);
+    if (s->n_inner > 1) ir_end(b);
+    ir_end(b), ir_end(b), ir_end(b);
+    return tile_end(&k, (lower_count){n, 0}, 1, error);
+}
+
 beryl_status tile_scatter(lowering *l, const graph_node *node, beryl_error *error) {
     scattering s = {.l = l, .node = node, .axis = node->attr.scatter.axis};
     const graph_tensor **const t[] = {&s.x, &s.ids, &s.updates};
@@ -556,6 +601,8 @@ beryl_status tile_scatter(lowering *l, const graph_node *node, beryl_error *erro
     if (!tile_order_plan(l, &s.order)) return lower_refuse(l, node, "2^32 updates or more", error);
     moving m = {.name = "scatter_base", .x = node->in[0], .from = *s.x};
     beryl_status status = move(l, node, &m, error);
+    if (BUILD_HAS_C_TEXTS && n_pair && s.n_slot && takes_bands(&s))
+        return status == BERYL_OK ? scatter_bands(&s, error) : status;
     if (status == BERYL_OK) status = tile_order_sort(l, node, &s.order, error);
     if (node->op == OP_SCATTER) return status == BERYL_OK ? scatter_last(&s, error) : status;
     uint32_t n = n_pair;

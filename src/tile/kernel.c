@@ -201,7 +201,7 @@ static beryl_status reflect(const ir_kernel *kernel, lower_kernel *out, beryl_er
                  kernel->params[i].name);
     }
     memcpy(out->workgroup, kernel->workgroup, sizeof out->workgroup);
-    out->uses_subgroups = kernel->subgroup_size != 0;
+    out->uses_subgroups = kernel->subgroup_size > 1;
     for (uint32_t i = 0; i < kernel->n_code && !out->uses_dot; i++)
         out->uses_dot = kernel->code[i].op == IR_DOT4_I8 || kernel->code[i].op == IR_DOT4_U8;
     return BERYL_OK;

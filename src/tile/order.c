@@ -42,7 +42,9 @@ bool tile_order_plan(const lowering *l, tile_ordered *o) {
     o->n_pass = (o->bits + DIGIT_MAX - 1) / DIGIT_MAX;
     o->digit = (o->bits + o->n_pass - 1) / o->n_pass;
     o->lanes = 1;
-    o->each = o->tile = TILE_SERIAL;
+    o->tile = TILE_SERIAL;
+    while (tile_is_host(l) && o->tile / 2 >= o->n) o->tile /= 2; /* of many short rows */
+    o->each = o->tile;
     if (!tile_serial(l)) {
         o->each = o->n > FEW ? EACH : EACH_FEW;
         for (o->lanes = LANES;; o->lanes /= 2) {

@@ -26,10 +26,11 @@ enum {
     PART_MIN = 2048,   /* elements of a part of a row, */
     PART_DEEP = 64,    /* of a walk across rows */
     PARTS_MAX = 1024,
-    JOINED_MANY = 2048,  /* vectors of rows */
-    HIGH = 4,            /* vectors of windows a lane */
-    SHORT = 32,          /* elements of rows that a lane sums alone, */
-    MANY_SHORT = 1 << 16 /* where there are so many */
+    JOINED_MANY = 2048,   /* vectors of rows */
+    HIGH = 4,             /* vectors of windows a lane */
+    SHORT = 32,           /* elements of rows that a lane sums alone, */
+    MANY_SHORT = 1 << 16, /* where there are so many */
+    LINE_MIN = 16         /* results beside each other that a loop is made for */
 };
 enum { SCRATCH_PARTS = 0, RESULTS = 2 /* at most: of two sums of the same elements */ };
 
@@ -40,6 +41,7 @@ typedef struct form {
     bool across;   /* a vector has an element of each of `wide` rows */
     uint32_t n_part, part; /* of a row, and its elements */
     uint32_t span;         /* lanes of a subgroup, which join what they have; 0: alone */
+    bool line;             /* a group sums a line of windows, one after another */
 } form;
 
 typedef struct reduce {
@@ -238,7 +240,11 @@ static form form_of(const lowering *l, tree_walk *c, ir_type type) {
                    invocations = caps->workgroup_invocations,
                    few = device_makes_vectors(caps) && d <= SHORT ? BESIDE : 1, /* a row each */
         workgroup = serial ? few : whole_power_to(invocations < LANES ? invocations : LANES);
-    form f = {.rows = 1, .high = 1, .across = is_across(c, is_short), .n_part = 1, .part = d};
+    form f = {.rows = 1, .high = 1, .wide = 1, .lanes = 1, .n_part = 1, .part = d};
+    f.line = beside && !c->w.size[last].extent && c->w.size[last].factor >= LINE_MIN &&
+             !tree_row_varies(&c->t);
+    if (f.line) return f;
+    f.across = is_across(c, is_short);
     if (f.across) {
         for (uint32_t i = 0; i < c->t.n_tensor; i++) c->step[i] = c->w.stride[i][last];
         uint32_t wide = c->w.size[last].extent ? 1 : most;
@@ -260,7 +266,6 @@ static form form_of(const lowering *l, tree_walk *c, ir_type type) {
                  ? 1
                  : tree_widest(c, host ? most : most_along(c, type),
                                c->along.size[c->along.n - 1].factor, true, c->w.n);
-    f.lanes = 1;
     while (!serial && !beside && f.lanes < workgroup && f.lanes * f.wide * AHEAD < d) f.lanes *= 2;
     f.rows = workgroup / f.lanes;
     while (f.rows > 1 && n / f.rows < groups_wanted(caps, serial)) f.rows /= 2;
@@ -321,7 +326,7 @@ static uint32_t known_length(const reduce *r) {
     return !BUILD_IS_SMALL && f->lanes == 1 && f->n_part == 1 && d <= SHORT &&
                    (f->across || f->wide == 1) && !tree_row_varies(&c->t) &&
                    (tile_is_host(c->k->l)
-                        ? f->rows > 1
+                        ? f->rows > 1 || f->line
                         : !tile_serial(c->k->l) && !device_is_compiled(c->k->l->caps))
                ? d
                : 0;
@@ -457,6 +462,35 @@ static beryl_status whole_rows(lowering *l, const graph_node *node, reduce *r, c
                        lower_count_times(one, f->n_part), 1, error);
 }
 
+/* Windows on a processor, whose compiler makes vectors of the loop along a line of results: what
+ * is the same for all of them is read once, the rest goes on by one step. */
+static beryl_status lines_of_windows(lowering *l, const graph_node *node, reduce *r,
+                                     const char *name, beryl_error *error) {
+    tree_walk *c = &r->walk;
+    const uint32_t last = c->w.n - 1, n = (uint32_t)c->w.size[last].factor;
+    lower_count count = lower_walk_count(l, &c->w);
+    count.factor /= n;
+    tile_kernel k;
+    tile_begin(&k, l, node, name, 1);
+    c->k = &k;
+    ir_builder *b = k.b;
+    tree_declare(c);
+    const ir_id length = tree_walk_length(c), group = tile_group(&k), zero = ir_u32(b, 0);
+    ir_id begin[LOWER_WALK_TENSORS], x[RESULTS];
+    ir_if(b, ir_lt(b, group, tile_count(&k, "lines", count)));
+    tree_place(c, tile_mul(&k, group, n), 1, false, begin);
+    const ir_id i = ir_loop(b, zero, ir_u32(b, n), ir_u32(b, 1));
+    for (uint32_t t = 0; t < c->t.n_tensor; t++)
+        c->row[t] = c->w.stride[t][last]
+                        ? ir_add(b, begin[t], tile_mul(&k, i, c->w.stride[t][last]))
+                        : begin[t];
+    sum_up(r, zero, length, 1, x);
+    for (uint32_t s = 0; s < results(r); s++)
+        ir_store(b, c->memory[s], c->row[s], finished(r, x[s], length, 1));
+    ir_end(b), ir_end(b);
+    return tile_end(&k, count, 1, error);
+}
+
 /* The parts of each row; a workgroup a vector of rows, or where these are many several. */
 static beryl_status join_parts(lowering *l, const graph_node *node, reduce *r, beryl_error *error) {
     const form f = r->f;
@@ -515,6 +549,7 @@ beryl_status tile_tree_reduce(lowering *l, const graph_node *node, const tree *t
     tree_walk *c = &r->walk;
     tree_walk_rows(c);
     r->f = form_of(l, c, r->type);
+    if (BUILD_HAS_C_TEXTS && r->f.line) return lines_of_windows(l, node, r, name, error);
     if (r->f.across) c->w.size[c->w.n - 1].factor /= r->f.wide;
     for (uint32_t i = 0, d = c->w.n - 2; r->f.high > 1 && i < c->t.n_tensor; i++) {
         r->below[i] = c->w.stride[i][d];

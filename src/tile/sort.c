@@ -21,7 +21,8 @@ enum {
     ROW_MAX = 1 << 30, /* twice a row is a number */
     BOUNDS_BYTES = 8,
     DIGITS_MIN = 1 << 15, /* of longer rows, digits are sooner sorted than runs merged */
-    DIGITS_MIN_SERIAL = 1 << 12
+    DIGITS_MIN_SERIAL = 1 << 12,
+    DIGITS_MIN_HOST = SERIAL_BLOCK
 };
 enum { SCRATCH_KEYS = 0, SCRATCH_PLACES = 2 }; /* two each: dispatches read one, write the other */
 
@@ -483,7 +484,9 @@ static beryl_status sort_digits(lowering *l, sort *s, bool *fits, beryl_error *e
 
 beryl_status sort_rows(lowering *l, sort *s, beryl_error *error) {
     choose(l, s);
-    if (s->bits && s->d > (tile_serial(l) ? DIGITS_MIN_SERIAL : DIGITS_MIN)) {
+    if (s->bits && s->d > (tile_is_host(l)  ? DIGITS_MIN_HOST
+                           : tile_serial(l) ? DIGITS_MIN_SERIAL
+                                            : DIGITS_MIN)) {
         bool fits;
         const beryl_status status = sort_digits(l, s, &fits, error);
         if (fits) return status;

@@ -20,6 +20,10 @@
 #ifdef __linux__
 #include <sched.h>
 #endif
+#if defined __linux__ && defined __x86_64__
+#include <cpuid.h>
+#include <sys/syscall.h>
+#endif
 
 typedef struct host_driver {
     base_heap *heap;      /* borrowed */
@@ -131,6 +135,18 @@ static uint64_t memory_size(bool available) {
     if (available && find_line(text, "MemAvailable", line, sizeof line))
         return strtoull(line, NULL, 10) * 1024; /* it is in kB */
     return all ? all : UINT64_C(4) << 30;
+}
+
+/* Tiles of BF16: a process asks once for their registers, for all of its threads. */
+static bool tiles_take(void) {
+#if defined __linux__ && defined __x86_64__
+    enum { FEATURES = 7, BF16 = 1 << 22, TILES = 1 << 24, ASK = 0x1023, REGISTERS = 18 };
+    unsigned a, b, c, d;
+    return __get_cpuid_count(FEATURES, 0, &a, &b, &c, &d) && d & BF16 && d & TILES &&
+           !syscall(SYS_arch_prctl, ASK, REGISTERS);
+#else
+    return false;
+#endif
 }
 
 static void *start(base_heap *heap, const beryl_log *log, beryl_error *error) {
@@ -313,7 +329,6 @@ static void close_device(device *head) {
 
 static beryl_status open_device(void *user, const device_caps *caps, const device_mask *mask,
                                 device **out, beryl_error *error) {
-    (void)mask;
     const host_driver *driver = user;
     long asked;
     if (threads_asked(&asked, error)) return BERYL_BAD_INPUT;
@@ -326,6 +341,7 @@ static beryl_status open_device(void *user, const device_caps *caps, const devic
     d->head.heap = driver->heap;
     d->head.log = driver->log;
     d->head.caps = *caps;
+    d->head.caps.tiles = !mask->no_dot && tiles_take();
     d->cc = driver->compiler;
     d->readbacks = (driver_readbacks){.device = &d->head};
     d->compiler = (driver_compiler){.heap = driver->heap,
