@@ -480,6 +480,18 @@ static const struct place {
      UINT32_MAX - 2,
      true,
      {1, 4, 7, 10, 13, 16, 19, 22}},
+    {"each-turn-of-a-multiple",
+     "%5 = loop u32 %0 %4 %1\n%6 = mul u32 %5 %2\n%7 = add u32 %6 %3\n"
+     "%8 = load u32 buffer 0 %7\nstore buffer 1 %5 %8\nend\n",
+     5,
+     true,
+     {16, 25, 34, 43, 52, 61, 70, 79}},
+    {"a-multiple-that-begins-later",
+     "%5 = loop u32 %2 %4 %1\n%6 = mul u32 %5 %2\n%7 = add u32 %6 %3\n"
+     "%8 = load u32 buffer 0 %7\nstore buffer 1 %5 %8\nend\n",
+     UINT32_MAX - 8,
+     false,
+     {100, 100, 100, 1, 10, 19, 28, 37}},
     {"under-a-condition",
      "%5 = loop u32 %0 %4 %1\n%6 = le bool %2 %5\nif %6\n%8 = add u32 %5 %3\n"
      "%9 = load u32 buffer 0 %8\nstore buffer 1 %5 %9\nend\nend\n",
