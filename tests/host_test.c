@@ -486,6 +486,12 @@ static const struct place {
      5,
      true,
      {16, 25, 34, 43, 52, 61, 70, 79}},
+    {"backwards",
+     "%5 = loop u32 %0 %4 %1\n%6 = const u32 4294967295\n%7 = mul u32 %5 %6\n"
+     "%8 = add u32 %7 %3\n%9 = load u32 buffer 0 %8\nstore buffer 1 %5 %9\nend\n",
+     9,
+     false,
+     {28, 25, 22, 19, 16, 13, 10, 7}},
     {"a-multiple-that-begins-later",
      "%5 = loop u32 %2 %4 %1\n%6 = mul u32 %5 %2\n%7 = add u32 %6 %3\n"
      "%8 = load u32 buffer 0 %7\nstore buffer 1 %5 %8\nend\n",

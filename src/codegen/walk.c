@@ -169,14 +169,15 @@ static uint64_t most_of(const codegen *g, ir_id id, uint32_t depth) {
     return most < UINT32_MAX ? most : UINT32_MAX;
 }
 
-/* The access is made in every turn of the loop, whose index, or a multiple of it, begins at 0:
- * where it is first made, the rest of its place is one, so that with the index the sum wraps no
- * more. */
+/* The access is made in every turn of the loop, whose index, or a multiple of it, begins at 0 and
+ * grows: where it is first made, the rest of its place is one, so that with the index the sum
+ * wraps no more. */
 static bool is_each_turn(const codegen *g, const ir_instruction *access, ir_id loop, ir_id rest) {
     const ir_instruction *code = g->k->code;
     uint64_t from;
     uint32_t depth = 0;
-    if (code[loop].op == IR_MUL && codegen_constant(g, code[loop].in[1], &from))
+    if (code[loop].op == IR_MUL && codegen_constant(g, code[loop].in[1], &from) &&
+        from <= INT32_MAX) /* more is a step back */
         loop = code[loop].in[0];
     if (access < code || access >= code + g->k->n_code) return false; /* a part of one */
     if (code[loop].op != IR_LOOP || rest >= loop || !codegen_constant(g, code[loop].in[0], &from) ||
