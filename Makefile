@@ -9,7 +9,7 @@ OPT ?= -O2 -g
 PIC ?= -fPIC
 JOBS ?= $(shell nproc 2>/dev/null || echo 2)
 FUZZ_SECONDS ?= 20
-FUZZ_OPT ?= -O1
+FUZZ_OPT ?= -O0
 PREFIX ?= /usr/local
 BINDIR ?= $(PREFIX)/bin
 LIBDIR ?= $(PREFIX)/lib
@@ -172,6 +172,8 @@ $(BUILD)/gen/%.o: $(BUILD)/gen/%.c
 
 # Suites and fuzz targets are called by their names alone; no header declares them.
 $(TEST_OBJ) $(FUZZ_SRC:%.c=$(BUILD)/%.o): CFLAGS += -Wno-missing-prototypes
+# Under sanitizers what tests do themselves is little beside their being compiled.
+$(if $(findstring address,$(OPT)),$(eval $(TEST_OBJ): CFLAGS += -O0))
 $(BUILD)/tests/main.o: $(BUILD)/gen/suites.h
 $(BUILD)/gen/suites.h: $(TEST_SRC) tests
 	@mkdir -p $(@D)
@@ -250,12 +252,13 @@ $(BENCH_SRC:%.c=$(BUILD)/%): %: %.o $(INTERNAL)
 	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(LIBS)
 $(BUILD)/bench/texts_bench: $(BUILD)/tests/shape_make.o $(BUILD)/tests/gguf_make.o
 
-# gcc finds some only where it optimises; clang's do not depend on it.
+# gcc finds some only where it optimises; clang's do not depend on it, nor on sanitizers: it compiles the library for the fuzzers.
 ## check      warnings are errors with gcc and clang; wasm; who includes whom; sizes; words; scripts; documents
 # With WERROR=-Werror: gcc and wasm build in $(BUILD) itself, where make test WERROR=-Werror has built most.
 check: check-style
 	@$(MAKE) $(PARALLEL) check-build BUILD=$(BUILD)$(if $(WERROR),,/gcc) CC='$(firstword $(CCACHE)) gcc' OPT=-O2
-	@$(MAKE) $(PARALLEL) check-build BUILD=$(BUILD)/clang CC='$(firstword $(CCACHE)) clang' OPT=-O0
+	@$(MAKE) $(PARALLEL) check-library BUILD=$(FUZZ_BUILD) CC='$(FUZZ_CC)' OPT='$(FUZZ_FLAGS)'
+	@$(MAKE) $(PARALLEL) check-others BUILD=$(BUILD)/clang CC='$(FUZZ_CC)' OPT=-O0
 	@$(MAKE) $(PARALLEL) check-wasm BUILD=$(if $(WERROR),$(WEB_FULL_BUILD),$(BUILD)/wasm) CC='$(WEB_CC)' PIC= OPT='$(WEB_FULL_OPT)'
 	@$(MAKE) $(PARALLEL) check-docs
 	@$(MAKE) check-wgsl
@@ -279,8 +282,10 @@ check-docs: $(PROGRAM)
 docs: $(PROGRAM)
 	@tools/docs $(PROGRAM)
 
-check-build: WERROR = -Werror
-check-build: $(LIB_OBJ) $(CLI_OBJ) $(patsubst %.c,$(BUILD)/%.o,$(wildcard app/cli/line_*.c)) $(TEST_OBJ) $(STAND_IN) $(patsubst %.c,$(BUILD)/%.o,$(wildcard fuzz/*.c)) $(BENCH_SRC:%.c=$(BUILD)/%.o) \
+check-build check-library check-others: WERROR = -Werror
+check-build: check-library check-others
+check-library: $(LIB_OBJ) $(patsubst %.c,$(BUILD)/%.o,$(wildcard fuzz/*.c))
+check-others: $(CLI_OBJ) $(patsubst %.c,$(BUILD)/%.o,$(wildcard app/cli/line_*.c)) $(TEST_OBJ) $(STAND_IN) $(BENCH_SRC:%.c=$(BUILD)/%.o) \
     $(patsubst %.c,$(BUILD)/%.o,$(wildcard examples/*.c)) $(PUBLIC:%.h=$(BUILD)/%.h.ok)
 
 # Each public header alone, as C and as C++.
@@ -349,19 +354,23 @@ replay: $(FUZZ_NAMES:%=$(BUILD)/fuzz/%-replay)
 $(FUZZ_NAMES:%=$(BUILD)/fuzz/%-replay): %-replay: %_fuzz.o $(BUILD)/fuzz/replay.o $(INTERNAL)
 	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(LIBS)
 
-## fuzz       each fuzz target for FUZZ_SECONDS, from fuzz/corpus, under AddressSanitizer and UBSan, beside random graphs on every device (FUZZ_SEED: not the clock's; FUZZ_OPT=-O0: built in a third of the time)
+FUZZ_BUILD = $(BUILD)/fuzzers$(FUZZ_OPT)
+FUZZ_CC = $(firstword $(CCACHE)) clang
+FUZZ_FLAGS = $(FUZZ_OPT) -g1 -fsanitize=fuzzer-no-link $(SANITIZE)
+
+## fuzz       each fuzz target for FUZZ_SECONDS, from fuzz/corpus, under AddressSanitizer and UBSan, beside random graphs on every device (FUZZ_SEED: not the clock's; FUZZ_OPT=-O1: three times as long to build, for long searches)
 fuzz:
 	@tools/setup test
-	@$(MAKE) $(PARALLEL) fuzzers BUILD=$(BUILD)/fuzzers CC=clang OPT='$(FUZZ_OPT) -g1 -fsanitize=fuzzer-no-link $(SANITIZE)' LDFLAGS='$(SANITIZE)'
+	@$(MAKE) $(PARALLEL) fuzzers BUILD=$(FUZZ_BUILD) CC='$(FUZZ_CC)' OPT='$(FUZZ_FLAGS)' LDFLAGS='$(SANITIZE)'
 	@$(MAKE) $(PARALLEL) $(TESTER)
 	@$(MAKE) $(PARALLEL) random-graphs $(FUZZ_NAMES:%=fuzz-%)
 	@echo 'fuzz: $(words $(FUZZ_NAMES)) targets, $(FUZZ_SECONDS) s each, no finding'
 random-graphs:
 	@mkdir -p $(BUILD)/home
-	@$(TEST_ENV) $(if $(FUZZ_SEED),BERYL_TEST_SEED=$(FUZZ_SEED)) BERYL_TEST_ROUNDS=1000000 BERYL_TEST_SECONDS=$$(( ($(FUZZ_SECONDS) + 2) / 3 )) $(TESTER) graph_fuzz/random/
+	@$(TEST_ENV) $(if $(FUZZ_SEED),BERYL_TEST_SEED=$(FUZZ_SEED)) BERYL_TEST_DRAW= BERYL_TEST_ROUNDS=1000000 BERYL_TEST_SECONDS=$$(( ($(FUZZ_SECONDS) + 2) / 3 )) $(TESTER) graph_fuzz/random/
 $(FUZZ_NAMES:%=fuzz-%): fuzz-%:
 	@found=$(BUILD)/fuzzers/$*; mkdir -p $$found; \
-	$(SANITIZE_ENV) $(BUILD)/fuzzers/fuzz/$* -max_total_time=$(FUZZ_SECONDS) -timeout=20 -rss_limit_mb=2048 $(if $(FUZZ_SEED),-seed=$(FUZZ_SEED)) \
+	$(SANITIZE_ENV) $(FUZZ_BUILD)/fuzz/$* -max_total_time=$(FUZZ_SECONDS) -timeout=20 -rss_limit_mb=2048 $(if $(FUZZ_SEED),-seed=$(FUZZ_SEED)) \
 	    -artifact_prefix=$$found- -print_final_stats=1 $$found fuzz/corpus/$* > $$found.log 2>&1 || \
 	    { tail -n 60 $$found.log; echo "FAIL fuzz $*: see above; the input is $$found-*"; exit 1; }; \
 	echo "fuzz $*: $$(sed -n 's/.*number_of_executed_units: //p' $$found.log) inputs"
