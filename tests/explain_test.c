@@ -270,12 +270,14 @@ void test_explain(test *t) {
     if (test_case(t, "explain/graph")) check_graph(t);
     for (size_t i = 1; i < sizeof devices / sizeof *devices; i++) {
         if (!test_case(t, "explain/trace-on-%s", devices[i].device)) continue;
+        setenv("BERYL_TEST_OPTIMISED", "1", 1); /* runs of whole plans */
         beryl_engine *engine = loaded(t, devices[i].device);
         if (engine) check_trace(t, engine, BERYL_PLAN_DECODE);
         for (int plan = BERYL_PLAN_PREFILL; engine && i == 1 && plan <= BERYL_PLAN_PICTURE; plan++)
             if (plan != BERYL_PLAN_OUTPUT && plan != BERYL_PLAN_BATCH)
                 check_trace(t, engine, (beryl_plan)plan);
         beryl_engine_close(engine);
+        unsetenv("BERYL_TEST_OPTIMISED");
     }
     if (test_case(t, "explain/trace-refused")) check_trace_refused(t);
 }

@@ -601,6 +601,7 @@ static void test_elsewhere(test *t, const struct slow_device *on) {
     /* A model's kernels run for longer than they are compiled. */
     const bool optimised = stand_in && !getenv("BERYL_STAND_IN_CXX");
     if (optimised) setenv("BERYL_STAND_IN_CXX", "clang -O1", 1);
+    setenv("BERYL_TEST_OPTIMISED", "1", 1);
     for (size_t i = 0; i < N; i++) {
         const fixture *f = &fixtures[i];
         const bool logits = f->text_only && (!stand_in || !strcmp(f->name, on->only));
@@ -615,6 +616,7 @@ static void test_elsewhere(test *t, const struct slow_device *on) {
             test_case(t, "fixtures/three-sessions-%s-%s", device, f->name))
             check_together(t, f->name, on->device, 3);
     }
+    unsetenv("BERYL_TEST_OPTIMISED");
     if (optimised) unsetenv("BERYL_STAND_IN_CXX");
     if (stand_in) rig_stand_in_end(on->stand_in);
 }
