@@ -172,8 +172,6 @@ $(BUILD)/gen/%.o: $(BUILD)/gen/%.c
 
 # Suites and fuzz targets are called by their names alone; no header declares them.
 $(TEST_OBJ) $(FUZZ_SRC:%.c=$(BUILD)/%.o): CFLAGS += -Wno-missing-prototypes
-# Under sanitizers what tests do themselves is little beside their being compiled.
-$(if $(findstring address,$(OPT)),$(eval $(TEST_OBJ): CFLAGS += -O0))
 $(BUILD)/tests/main.o: $(BUILD)/gen/suites.h
 $(BUILD)/gen/suites.h: $(TEST_SRC) tests
 	@mkdir -p $(@D)
