@@ -365,7 +365,7 @@ fuzz:
 	@echo 'fuzz: $(words $(FUZZ_NAMES)) targets, $(FUZZ_SECONDS) s each, no finding'
 random-graphs:
 	@mkdir -p $(BUILD)/home
-	@$(TEST_ENV) $(if $(FUZZ_SEED),BERYL_TEST_SEED=$(FUZZ_SEED)) BERYL_TEST_DRAW= BERYL_TEST_ROUNDS=1000000 BERYL_TEST_SECONDS=$$(( ($(FUZZ_SECONDS) + 2) / 3 )) $(TESTER) graph_fuzz/random/
+	@$(TEST_ENV) $(if $(FUZZ_SEED),BERYL_TEST_SEED=$(FUZZ_SEED)) BERYL_TEST_ROUNDS=1000000 BERYL_TEST_SECONDS=$$(( ($(FUZZ_SECONDS) + 2) / 3 )) $(TESTER) graph_fuzz/random/
 $(FUZZ_NAMES:%=fuzz-%): fuzz-%:
 	@found=$(BUILD)/fuzzers/$*; mkdir -p $$found; \
 	$(SANITIZE_ENV) $(FUZZ_BUILD)/fuzz/$* -max_total_time=$(FUZZ_SECONDS) -timeout=20 -rss_limit_mb=2048 $(if $(FUZZ_SEED),-seed=$(FUZZ_SEED)) \

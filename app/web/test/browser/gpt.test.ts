@@ -11,7 +11,7 @@ import { executable, freshPage, openSite, SCREENS, type Site } from "./chromium.
 
 const LONG = 300_000; // software adapters, on machines that do other things too
 
-describe("gpt", { skip: executable ? leftOut(2, 3) : "no Chromium is installed", timeout: LONG }, () => {
+describe("gpt", { skip: executable ? leftOut(2, 4) : "no Chromium is installed", timeout: LONG }, () => {
     let site: Site;
     before(async () => { site = await openSite(); });
     after(async () => { await site.close(); });

@@ -47,7 +47,7 @@ async function destroyInAnswer(url: string): Promise<Seen> {
     return seen;
 }
 
-describe("a device that is destroyed", { skip: executable ? leftOut(1, 3) : "no Chromium is installed", timeout: 2 * LONG }, () => {
+describe("a device that is destroyed", { skip: executable ? leftOut(2, 4) : "no Chromium is installed", timeout: 2 * LONG }, () => {
     let lab: Lab, browser: Browser;
     before(async () => { [lab, browser] = [await openLab(), await launch()]; });
     after(async () => {

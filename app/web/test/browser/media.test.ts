@@ -13,7 +13,7 @@ const LONG = 90_000; // software adapters, on machines that do other things too
 const PICTURE = `${FIXTURES}default/default.0.png`, CLIP = `${FIXTURES}default/default.2.wav`;
 const SEEN = "The image shows a purple ring.", HEARD = "The opposite of day is night."; // as the model's README has them
 
-describe("pictures and sound", { skip: executable ? leftOut(1, 3) : "no Chromium is installed", timeout: 5 * LONG }, () => {
+describe("pictures and sound", { skip: executable ? leftOut(1, 4) : "no Chromium is installed", timeout: 5 * LONG }, () => {
     let site: Site, context: BrowserContext, page: Page, problems: string[];
     before(async () => {
         site = await openSite(["--enable-unsafe-webgpu", "--use-fake-device-for-media-stream"]);

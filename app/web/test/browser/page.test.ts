@@ -84,7 +84,7 @@ describe("page", { skip: executable ? false : "no Chromium is installed", timeou
         await context.close();
     });
 
-    test("page/stop-retry-and-edit", { skip: leftOut(0, 3) }, async () => {
+    test("page/stop-retry-and-edit", { skip: leftOut(3, 4) }, async () => {
         const { context, page } = await freshPage(site);
         await short(page, { maxTokens: 400 });
         await page.goto(site.url);
@@ -109,7 +109,7 @@ describe("page", { skip: executable ? false : "no Chromium is installed", timeou
         await context.close();
     });
 
-    test("page/two-conversations-are-kept", { skip: leftOut(0, 3) }, async () => {
+    test("page/two-conversations-are-kept", { skip: leftOut(3, 4) }, async () => {
         const { context, page } = await freshPage(site);
         await short(page, { maxTokens: 6 });
         await page.goto(site.url);
@@ -130,7 +130,7 @@ describe("page", { skip: executable ? false : "no Chromium is installed", timeou
         await context.close();
     });
 
-    test("page/a-dropped-file-answers-and-a-hostile-one-is-refused", { skip: leftOut(1, 3) }, async () => {
+    test("page/a-dropped-file-answers-and-a-hostile-one-is-refused", { skip: leftOut(2, 4) }, async () => {
         const { context, page } = await freshPage(site);
         await short(page, { maxTokens: 4 });
         await page.goto(site.url);
@@ -163,7 +163,7 @@ describe("page", { skip: executable ? false : "no Chromium is installed", timeou
         await context.close();
     });
 
-    test("page/a-reload-in-the-middle-keeps-question-and-answer", { skip: leftOut(1, 3) }, async () => {
+    test("page/a-reload-in-the-middle-keeps-question-and-answer", { skip: leftOut(3, 4) }, async () => {
         const { context, page } = await freshPage(site);
         await short(page, { maxTokens: 400 });
         await page.goto(site.url);
@@ -183,7 +183,7 @@ describe("page", { skip: executable ? false : "no Chromium is installed", timeou
         await context.close();
     });
 
-    test("page/a-question-before-anything-is-ready-is-answered", { skip: leftOut(2, 3) }, async () => {
+    test("page/a-question-before-anything-is-ready-is-answered", { skip: leftOut(1, 4) }, async () => {
         const { context, page } = await freshPage(site);
         await short(page, { maxTokens: 6 });
         await page.addInitScript(() => { IDBFactory.prototype.open = () => ({}) as IDBOpenDBRequest; }); // the store never opens
@@ -206,7 +206,7 @@ describe("page", { skip: executable ? false : "no Chromium is installed", timeou
         await context.close();
     });
 
-    test("page/two-tabs-share-a-download-and-a-conversation", { skip: leftOut(2, 3) }, async () => {
+    test("page/two-tabs-share-a-download-and-a-conversation", { skip: leftOut(2, 4) }, async () => {
         const bytes = readFileSync(BUILTIN), server = await serveFile(bytes, { slow: 1 });
         const { context, page: one } = await freshPage(site), two = await context.newPage(), tabs = [one, two];
         await Promise.all(tabs.map(async (page) => {
@@ -238,7 +238,7 @@ describe("page", { skip: executable ? false : "no Chromium is installed", timeou
         await context.close();
     });
 
-    test("page/an-address-with-a-broken-connection-and-then-no-net-at-all", { skip: leftOut(0, 3) }, async () => {
+    test("page/an-address-with-a-broken-connection-and-then-no-net-at-all", { skip: leftOut(1, 4) }, async () => {
         const bytes = readFileSync(BUILTIN);
         const server = await serveFile(bytes, { breakAfter: (n) => n === 2 ? 3_000_000 : undefined });
         const { context, page } = await freshPage(site);
@@ -295,7 +295,7 @@ describe("page", { skip: executable ? false : "no Chromium is installed", timeou
         assert.ok(raw > 0 && packed <= 500_000);
     });
 
-    test("page/a-lost-device-comes-back", { skip: leftOut(2, 3) }, async () => {
+    test("page/a-lost-device-comes-back", { skip: leftOut(3, 4) }, async () => {
         const { context, page } = await freshPage(site);
         await short(page, { maxTokens: 6 });
         await page.goto(site.url);
@@ -311,7 +311,7 @@ describe("page", { skip: executable ? false : "no Chromium is installed", timeou
         await context.close();
     });
 
-    test("page/keyboard-alone", { skip: leftOut(1, 3) }, async () => {
+    test("page/keyboard-alone", { skip: leftOut(3, 4) }, async () => {
         const { context, page } = await freshPage(site);
         await short(page, { maxTokens: 400 });
         await page.goto(site.url);

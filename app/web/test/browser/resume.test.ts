@@ -28,7 +28,7 @@ async function loadAndAnswer({ url, prompt, n }: { url: string; prompt: number[]
     return [...await session.tokens()].slice(prompt.length, prompt.length + n);
 }
 
-describe("a closed tab", { skip: executable ? leftOut(2, 3) : "no Chromium is installed", timeout: 2 * LONG }, () => {
+describe("a closed tab", { skip: executable ? leftOut(3, 4) : "no Chromium is installed", timeout: 2 * LONG }, () => {
     const source = wideSource(16384), reference = referenceCases("dense-31b")[0]!;
     let lab: Lab, browser: Browser, server: FileServer;
     before(async () => {

@@ -63,7 +63,7 @@ async function forms({ model, picture, clip }: { model: Model; picture: string; 
     return apart;
 }
 
-describe("senses in Chromium", { skip: executable ? leftOut(0, 3) : "no Chromium is installed", timeout: 4 * LONG }, () => {
+describe("senses in Chromium", { skip: executable ? leftOut(0, 4) : "no Chromium is installed", timeout: 4 * LONG }, () => {
     let lab: Lab, folder: string, made: Made, browser: Browser, page: Page, model: JSHandle<Model>;
     before(async () => {
         folder = mkdtempSync(`${tmpdir()}/beryl-senses-`);
