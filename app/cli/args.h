@@ -8,7 +8,7 @@
 
 enum { ARGS_POSITIONAL_MAX = 32 };
 
-/* id, name, arguments, what it does, least and most arguments */
+/* id, name, arguments, what it does, the fewest and the most arguments */
 #define ARGS_COMMAND_LIST(X)                                                                      \
     X(RUN, "run", "[MODEL] [PROMPT]",                                                             \
       "Chat with a model; with a prompt or piped standard input, answer once", 0, 2)              \

@@ -60,7 +60,7 @@ export function field(id: string, label: string, hint: string, input: HTMLElemen
     return el("div", { className: "field" }, el("label", { htmlFor: id }, label), input, el("span", { id: `${id}-hint`, className: "dim small" }, hint));
 }
 
-/** An input for a number between the field's least and most. */
+/** An input for a number between the field's minimum and maximum. */
 export function numberInput<Key extends string>({ min, max }: NumberField<Key>, value: string, whenEmpty = ""): HTMLInputElement {
     return el("input", { type: "number", min: String(min), max: String(max), step: "any", inputMode: "decimal", value, placeholder: whenEmpty });
 }
