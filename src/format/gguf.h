@@ -82,7 +82,7 @@ void format_gguf_any_type(format_gguf *g);
 beryl_status format_gguf_step(format_gguf *g, beryl_error *error);
 /* Once it is open: the elements of an array are given back, its pair has kind and count alone. Ends
  * the caller's views into the head. An array of fewer elements than FORGET_MIN stays. */
-enum { FORMAT_GGUF_FORGET_MIN = 4096 };
+enum { FORMAT_GGUF_FORGET_MIN = 1024 };
 void format_gguf_forget(format_gguf *g, const char *key);
 void format_gguf_close(format_gguf *g); /* NULL is fine; ends all views */
 
