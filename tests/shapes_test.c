@@ -219,9 +219,9 @@ static void check_training(test *t, const shape *s) {
     free(file.head);
 }
 
-/* A trial has a layer's largest weights, whole where the next product wants all results of one:
- * they are on the heap by a window at a time, as the file has them or drawn. The dummy's results are
- * wrong, which is no matter here. */
+/* A trial has a layer's largest weights, whole where the next product wants all results of one.
+ * The heap has a window of them at a time, as the file has them or drawn. That the dummy's results
+ * are wrong is no matter here. */
 static void check_trials(test *t, const shape *s) {
     static const uint64_t most = 8 << 20;
     const model_device dummy = {"dummy", "dummy", "", false};

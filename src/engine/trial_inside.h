@@ -79,7 +79,7 @@ struct trial {
     uint32_t n_input;
     uint32_t extents[GRAPH_EXTENT_MAX + 1], n, first; /* rows of the run; position of the first */
     uint32_t slot, fill_from, fill_at, fill_total;
-    /* the weights are the trial's own: what both sides read, `used` i from byte i << DRAWN_BITS on */
+    /* the weights are the trial's own, which both sides read: `used` i from i << DRAWN_BITS on */
     bool made;
     beryl_source drawn;
     bool is_cut; /* a cache is smaller than the plan's */
