@@ -6,7 +6,7 @@
 #include "engine/trial.h"
 
 enum { RUN_MAX = 2, LIST_MAX = 40, USED_MAX = 32, VALUE_MAX = 64, FILL_ROWS = 64, PIECE_MAX = 160 };
-enum { DRAWN_MAX = 64, DRAWN_BITS = 40 };
+enum { DRAWN_MAX = 16, DRAWN_BITS = 40 };
 
 typedef struct trial_used { /* a stored tensor of the node */
     graph_value base;
