@@ -144,6 +144,11 @@ static void test_facts(test *t) {
         beryl_free(engine, text);
         CHECK_INT(t, beryl_engine_describe(engine, false, &text, NULL), BERYL_OK);
         CHECK(t, text && !strstr(text, "\"tensors\":"));
+        /* also of what the tokenizer has read, and nobody keeps: with it there are 450 KB */
+        CHECK(t, text && strstr(text, "merges\":{\"type\":\"string\",\"count\":3698}"));
+        beryl_stats stats = {0};
+        beryl_engine_stats(engine, &stats);
+        CHECK(t, stats.host_bytes > 0 && stats.host_bytes < 400000);
         beryl_free(engine, text);
         beryl_free(engine, NULL);
         beryl_free(NULL, NULL);

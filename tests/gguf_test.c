@@ -324,6 +324,59 @@ static void test_values(test *t) {
     free(file);
 }
 
+/* What stands before, between and behind them stays as it was. */
+static void test_forgotten(test *t) {
+    enum { N = 5000 };
+    static const char *many[N];
+    static float scores[N];
+    gguf_make m = {0};
+    for (int i = 0; i < N; i++) many[i] = i % 2 ? "of two" : "x", scores[i] = (float)i;
+    gguf_make_string(&m, "first", "stays");
+    gguf_make_strings(&m, "merges", many, N);
+    gguf_make_strings(&m, "few", many, 10);
+    gguf_make_array(&m, "scores", FORMAT_GGUF_F32, N, scores, sizeof scores);
+    gguf_make_strings(&m, "tokens", many, N);
+    gguf_make_u32(&m, "last", 7);
+    gguf_make_tensor(&m, "norm", 0, 1, (uint64_t[]){4}, NULL, 16);
+    gguf_make_tensor(&m, "other", 0, 1, (uint64_t[]){8}, NULL, 32);
+    trap heap;
+    trap_init(&heap, 0);
+    format_gguf *whole = NULL, *g = NULL;
+    size_t size;
+    uint8_t *file = gguf_make_take(&m, &size);
+    CHECK_INT(t, open_bytes(&heap.heap, file, size, &whole, NULL), BERYL_OK);
+    CHECK_INT(t, open_bytes(&heap.heap, file, size, &g, NULL), BERYL_OK);
+    uint64_t hashes[2] = {0};
+    const uint64_t before = heap.heap.bytes;
+    static const char *const keys[] = {"scores", "merges", "few", "nowhere"};
+    for (int i = 0; i < 4; i++) format_gguf_forget(g, keys[i]);
+    CHECK_INT(t, before - heap.heap.bytes, N * 4 + N / 2 * (8 + 1 + 8 + 6));
+    CHECK_INT(t, format_gguf_count(g, "merges"), N);
+    for (size_t i = 0; i < format_gguf_n_pair(whole); i++) {
+        const format_gguf_pair *a = format_gguf_pair_at(whole, i), *b = format_gguf_pair_at(g, i);
+        char key[10] = "";
+        memcpy(key, a->key.data, a->key.size);
+        CHECK(t, base_view_equal(a->key, b->key) && a->count == b->count);
+        CHECK(t, format_gguf_find(g, key) == b);
+        CHECK(t, !b->data || (a->size == b->size && !memcmp(a->data, b->data, a->size)));
+        CHECK_INT(t, b->data == NULL,
+                  base_view_equal(a->key, BASE_VIEW("scores")) ||
+                      base_view_equal(a->key, BASE_VIEW("merges")));
+    }
+    for (size_t i = 0; i < 2; i++) {
+        const format_gguf_tensor *a = format_gguf_tensor_at(whole, i);
+        const format_gguf_tensor *b = format_gguf_tensor_find(g, i ? "other" : "norm");
+        CHECK(t, b && b->offset == a->offset && base_view_equal(a->name, b->name));
+    }
+    CHECK_INT(t, format_gguf_hash(whole, &hashes[0], NULL), BERYL_OK);
+    CHECK_INT(t, format_gguf_hash(g, &hashes[1], NULL), BERYL_OK);
+    CHECK(t, hashes[0] == hashes[1] && hashes[0]);
+    format_gguf_close(whole);
+    format_gguf_close(g);
+    CHECK_INT(t, heap.heap.bytes, 0);
+    free(file);
+}
+
 static void test_sources(test *t) {
     gguf_make m = {0};
     make_small(&m);
@@ -353,6 +406,7 @@ static void test_sources(test *t) {
         }
         CHECK_INT(t, heap.heap.bytes, 0);
     }
+    if (test_case(t, "gguf/forgotten-arrays-are-given-back")) test_forgotten(t);
     if (test_case(t, "gguf/source-that-answers-later")) {
         trap heap;
         trap_init(&heap, 0);

@@ -9,6 +9,8 @@
 #include "test.h"
 
 #include "base/thread.h"
+#include "graph/reference.h"
+#include "graph/text.h"
 #include "plan/exec.h"
 
 #include <math.h>
@@ -422,8 +424,85 @@ static void test_experts(test *t, rig *r) {
         }
 }
 
+/* ---- weights that come late ------------------------------------------------------------------ */
+
+/* Asked for another place than before it has nothing yet, as a page's file. */
+typedef struct late {
+    unsigned char *bytes;
+    uint64_t offset, waited;
+    bool is_late;
+} late;
+
+static beryl_status late_read(void *user, uint64_t offset, void *to, size_t size) {
+    late *l = user;
+    const bool waits = l->is_late && l->offset != offset;
+    l->offset = offset;
+    l->waited += waits;
+    if (!waits) memcpy(to, l->bytes + offset, size);
+    return waits ? BERYL_PENDING : BERYL_OK;
+}
+
+/* The results of two products, one behind the other. NULL: failed. The caller frees. */
+static float *late_products(test *t, const late *l, bool is_late, uint64_t *took) {
+    static const char text[] =
+        "extent n 3\n%1 = input F32 [n 512] \"x\"\n%2 = weight Q8_0 [2048 512] \"a\"\n%3 = linear "
+        "%1 %2\n%4 = weight F16 [96 2048] \"b\"\n%5 = linear %3 %4\noutput %5 \"y\"\n";
+    late own = *l;
+    beryl_source source = {.read = late_read, .user = &own, .size = 2 << 20};
+    base_heap heap;
+    graph_store store;
+    graph_reference *r = NULL;
+    beryl_error error = {0};
+    uint64_t bytes;
+    float *out = NULL;
+    base_heap_init(&heap, NULL);
+    own.is_late = is_late;
+    own.offset = UINT64_MAX;
+    graph *g = graph_open(&heap);
+    beryl_status status = store_init(&store, &heap, NULL, &source, 1, &error);
+    if (status == BERYL_OK)
+        status = graph_text_parse(text, strlen(text), g, &store, &bytes, &error);
+    if (status == BERYL_OK) status = store_layout(&store, 0, &error);
+    if (status == BERYL_OK) status = store_make(&store, &error);
+    if (status == BERYL_OK) status = graph_reference_open(g, &store, &r, &error);
+    if (status == BERYL_OK) {
+        float *x = graph_reference_input(r, 1);
+        for (int i = 0; i < 3 * 512; i++) x[i] = (float)(i % 61) / 64 - 0.5f;
+        const uint64_t before = heap.bytes_peak = heap.bytes;
+        while ((status = graph_reference_run(r, (uint32_t[]){0, 3}, &error)) == BERYL_PENDING) {}
+        *took = heap.bytes_peak - before;
+        CHECK(t, !is_late || own.waited > 4);
+    }
+    if (status == BERYL_OK && (out = malloc(3 * 96 * sizeof *out)))
+        memcpy(out, graph_reference_value(r, 5), 3 * 96 * sizeof *out);
+    if (!out) test_fail(t, __FILE__, __LINE__, "%s", error.message);
+    graph_reference_close(r);
+    graph_close(g);
+    store_fini(&store);
+    CHECK_INT(t, heap.bytes, 0);
+    return out;
+}
+
+static void test_late(test *t) {
+    if (!test_case(t, "linear/weights-come-late-and-by-a-window")) return;
+    late l = {.bytes = malloc(2 << 20)};
+    uint64_t took[2] = {0};
+    blocks_fill(TYPE_Q8_0, 2048 * 16 * 34, l.bytes, 5);
+    blocks_fill(TYPE_F16, (2 << 20) - 2048 * 16 * 34, l.bytes + 2048 * 16 * 34, 6);
+    float *at_once = late_products(t, &l, false, &took[0]),
+          *later = late_products(t, &l, true, &took[1]);
+    if (at_once && later) CHECK(t, !memcmp(at_once, later, 3 * 96 * sizeof *later));
+    CHECK(t, at_once && at_once[5] != 0);
+    /* the weights are 1.5 MB */
+    for (int i = 0; i < 2; i++) CHECK(t, took[i] > 0 && took[i] < 512 << 10);
+    free(at_once);
+    free(later);
+    free(l.bytes);
+}
+
 void test_linear(test *t);
 void test_linear(test *t) {
+    test_late(t);
     rig r = {0};
     test_types(t, &r);
     test_layouts(t, &r);

@@ -3,7 +3,7 @@
 #define _POSIX_C_SOURCE 200809L
 #include "beryl_train.h"
 #include "base/file.h"
-#include "engine/engine.h"
+#include "engine/selftest.h"
 #include "gguf_make.h"
 #include "model.h"
 #include "shape_make.h"
@@ -219,6 +219,51 @@ static void check_training(test *t, const shape *s) {
     free(file.head);
 }
 
+/* A trial has a layer's largest weights, whole where the next product wants all results of one.
+ * The heap has a window of them at a time, as the file has them or drawn. That the dummy's results
+ * are wrong is no matter here. */
+static void check_trials(test *t, const shape *s) {
+    static const uint64_t most = 8 << 20;
+    const model_device dummy = {"dummy", "dummy", "", false};
+    shape_file file;
+    beryl_source source = shape_make(s, &file);
+    beryl_engine_options options = {
+        .source = &source, .precision = BERYL_PRECISION_FAST, .context = 4096};
+    beryl_engine *engine = model_engine(t, s->name, &dummy, &options);
+    for (int drawn = 0; engine && drawn < 2; drawn++) {
+        engine_selftest *tries;
+        trial_result result;
+        const base_text *name;
+        beryl_error error = {0};
+        beryl_status status;
+        uint64_t done = 0, total = 1;
+        for (size_t i = 0; i < engine->store.programs.count; i++)
+            engine->store.programs.data[i].proven = false;
+        if (drawn) store_upload_again(&engine->store, 0);
+        const uint64_t before = engine->heap.bytes_peak = engine->heap.bytes;
+        if (engine_selftest_open(engine, SELFTEST_BRIEF, &tries, &error) != BERYL_OK) {
+            test_fail(t, __FILE__, __LINE__, "%s", error.message);
+            break;
+        }
+        /* what is drawn is found wrong and left for true weights, which do not come */
+        for (int again = 0; again < 200; again++) {
+            status = engine_selftest_step(tries, &result, &name, &error);
+            if (status != BERYL_EVENT && status != BERYL_PENDING) break;
+        }
+        engine_selftest_progress(tries, &done, &total);
+        engine_selftest_close(tries);
+        CHECK(t, drawn || (status == BERYL_OK && done == total && total > 20));
+        const uint64_t took = engine->heap.bytes_peak - before;
+        printf("  %s: trials of %s weights took %.1f MB\n", s->name, drawn ? "drawn" : "true",
+               1e-6 * (double)took);
+        if (took > most)
+            test_fail(t, __FILE__, __LINE__, "%.1f MB, %.1f at most", 1e-6 * (double)took,
+                      1e-6 * (double)most);
+    }
+    beryl_engine_close(engine);
+    free(file.head);
+}
+
 void test_shapes(test *t) {
     for (size_t i = 0; i < SHAPE_COUNT; i++) {
         if (test_case(t, "shapes/dispatches-of-%s", shapes[i].name)) check_shape(t, &shapes[i], "");
@@ -229,6 +274,8 @@ void test_shapes(test *t) {
             check_plans(t, &shapes[i]);
         if (i == 0 && test_case(t, "shapes/dispatches-with-adapters-of-%s", shapes[i].name))
             check_adapted(t, &shapes[i]);
+        if (i == 0 && test_case(t, "shapes/memory-of-trials-of-%s", shapes[i].name))
+            check_trials(t, &shapes[i]);
         if (i == 0 && test_case(t, "shapes/training-memory-of-%s", shapes[i].name))
             check_training(t, &shapes[i]);
     }

@@ -170,6 +170,12 @@ base_view base_view_of(const char *text) {
     return (base_view){text ? text : "", text ? strlen(text) : 0};
 }
 
+const char *base_moved(const char *p, base_view from, ptrdiff_t by) {
+    return (uintptr_t)p - (uintptr_t)from.data < from.size
+               ? (const char *)((uintptr_t)p + (uintptr_t)by)
+               : p;
+}
+
 bool base_view_equal(base_view a, base_view b) {
     return a.size == b.size && (a.size == 0 || !memcmp(a.data, b.data, a.size));
 }
@@ -326,6 +332,11 @@ bool base_map_find(const base_map *map, base_view key, uint32_t *value) {
         map_slot(map->slots, map->capacity, key, base_hash(key.data, key.size, map->seed));
     if (slot->key && value) *value = slot->value;
     return slot->key != NULL;
+}
+
+void base_map_follow(base_map *map, base_view from, ptrdiff_t by) {
+    for (size_t i = 0; i < map->capacity; i++)
+        map->slots[i].key = base_moved(map->slots[i].key, from, by);
 }
 
 /* ---- hash: SipHash-1-3 (Aumasson and Bernstein 2012), since keys come from hostile files */

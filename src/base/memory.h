@@ -65,6 +65,8 @@ typedef struct base_view {
 #define BASE_VIEW(literal) ((base_view){"" literal, sizeof literal - 1})
 base_view base_view_of(const char *text); /* NULL: empty */
 bool base_view_equal(base_view a, base_view b);
+/* Where `p` points after what lay in `from` has moved, by so many bytes. */
+const char *base_moved(const char *p, base_view from, ptrdiff_t by);
 bool base_view_begins(base_view text, base_view prefix);
 bool base_view_ends(base_view text, base_view suffix);
 static inline bool base_is_word(char c) { /* an ASCII letter, a digit or an underscore */
@@ -104,6 +106,8 @@ void base_map_fini(base_map *map);
 bool base_map_reserve(base_map *map, size_t count);              /* false: no memory */
 bool base_map_set(base_map *map, base_view key, uint32_t value); /* replaces; false: no memory */
 bool base_map_find(const base_map *map, base_view key, uint32_t *value); /* value may be NULL */
+/* Keys that lay in `from` have moved, by so many bytes. */
+void base_map_follow(base_map *map, base_view from, ptrdiff_t by);
 
 /* 64 bits, well mixed, the same on every machine */
 uint64_t base_hash(const void *data, size_t size, uint64_t seed);

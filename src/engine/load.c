@@ -88,6 +88,23 @@ static beryl_status optional(beryl_status status) {
     return status == BERYL_NOT_FOUND ? BERYL_OK : status;
 }
 
+/* The file's head is what takes most of the heap while weights come, and half of it are arrays that
+ * the tokenizer has read. The texts of its tokens stay in the head. */
+static beryl_status trim_head(beryl_engine *e, base_view *tokens, beryl_error *error) {
+    static const char *const read[] = {"tokenizer.ggml.merges", "tokenizer.ggml.scores",
+                                       "tokenizer.ggml.token_type"};
+    base_view *moved;
+    size_t n;
+    base_arena arena;
+    base_arena_init(&arena, &e->heap);
+    for (size_t i = 0; i < sizeof read / sizeof *read; i++) format_gguf_forget(e->gguf, read[i]);
+    beryl_status status =
+        format_gguf_strings(e->gguf, "tokenizer.ggml.tokens", &arena, &moved, &n, error);
+    if (status == BERYL_OK) memcpy(tokens, moved, n * sizeof *tokens);
+    base_arena_fini(&arena);
+    return status;
+}
+
 static beryl_status open_tokenizer(beryl_engine *e, beryl_error *error) {
     const format_gguf *g = e->gguf;
     base_view model = {0};
@@ -139,7 +156,7 @@ static beryl_status open_tokenizer(beryl_engine *e, beryl_error *error) {
         status = text_tokenizer_open(&e->heap, &desc, &e->tokenizer, error);
     }
     base_arena_fini(&arena);
-    return status;
+    return status == BERYL_OK ? trim_head(e, tokens, error) : status;
 }
 
 static void number_of(const base_json *params, const char *key, float *out) {

@@ -663,8 +663,11 @@ static beryl_status make_store(trial *t, bool reference, beryl_error *error) {
     for (uint32_t i = 0; reference && status == BERYL_OK && i < t->n_used; i++) {
         trial_used *u = &t->used[i];
         if (u->is_state) continue;
-        u->at = store_add_weight(s, "trial", u->type, u->rank, u->dim, 0, 0, 0, false);
+        const store_tensor *w = &t->desc.store->tensors.data[u->from];
+        u->at = store_add_weight(s, "trial", u->type, u->rank, u->dim, 0, w->file, w->file_offset,
+                                 false);
         if (u->at == UINT32_MAX) status = no_memory(error);
+        else if (u->rank == 3) s->tensors.data[u->at].file_step = w->file_bytes / w->dim[0];
     }
     if (status == BERYL_OK) status = store_layout(s, 0, error);
     if (status == BERYL_OK) status = store_make(s, error);

@@ -6,6 +6,7 @@
 #include "engine/trial.h"
 
 enum { RUN_MAX = 2, LIST_MAX = 40, USED_MAX = 32, VALUE_MAX = 64, FILL_ROWS = 64, PIECE_MAX = 160 };
+enum { DRAWN_MAX = 16, DRAWN_BITS = 40 };
 
 typedef struct trial_used { /* a stored tensor of the node */
     graph_value base;
@@ -14,6 +15,7 @@ typedef struct trial_used { /* a stored tensor of the node */
     uint32_t rows; /* of a cache: dim[1] on the reference side, which has those of the run alone */
     base_type type;
     bool is_state, is_cache, written;
+    unsigned char *drawn; // [DRAWN_MAX] blocks or elements, of which a drawn weight consists
 } trial_used;
 
 typedef enum number_kind {
@@ -77,12 +79,13 @@ struct trial {
     uint32_t n_input;
     uint32_t extents[GRAPH_EXTENT_MAX + 1], n, first; /* rows of the run; position of the first */
     uint32_t slot, fill_from, fill_at, fill_total;
-    bool made;   /* the weights are the trial's own */
+    /* the weights are the trial's own, which both sides read: `used` i from i << DRAWN_BITS on */
+    bool made;
+    beryl_source drawn;
     bool is_cut; /* a cache is smaller than the plan's */
     graph *fill; /* writes rows into the reference side's caches; NULL: none */
     graph_exec *fill_exec;
     graph_value fill_x[2], fill_slot, fill_pos;
-    uint32_t read_used, read_expert; /* the next to be read */
     /* borrowed programs; the device side's own buffers, before the borrowed ones */
     size_t n_program, n_own;
     base_random random;

@@ -7,46 +7,15 @@
 #include <math.h>
 #include <string.h>
 
-enum { LEFT, RIGHT }; /* sides: device, reference */
-enum { MADE_MAX = 32 };
+enum { LEFT, RIGHT };                  /* sides: device, reference */
 static const double WORST_FACTOR = 16; /* one element may be this much further off than the mean */
 
 /* ---- weights --------------------------------------------------------------------------------- */
-
-static uint32_t row_size(const trial_used *u) {
-    return u->rank ? u->dim[u->rank - 1] : 1;
-}
 
 static uint64_t row_count(const trial_used *u) {
     uint64_t rows = 1;
     for (uint32_t k = 0; k + 1 < u->rank; k++) rows *= u->dim[k];
     return rows;
-}
-
-/* The first rows of each weight, of three axes: of each of the first experts. */
-static beryl_status read_step(trial *t, beryl_error *error) {
-    for (; t->read_used < t->n_used; t->read_used++) {
-        const trial_used *u = &t->used[t->read_used];
-        if (u->is_state) continue;
-        const store_tensor *w = &t->desc.store->tensors.data[u->from];
-        const beryl_source *source = &t->desc.store->sources[w->file];
-        const uint64_t n_expert = u->rank == 3 ? u->dim[0] : 1,
-                       row = base_type_row_bytes(u->type, row_size(u));
-        const uint64_t bytes = row_count(u) / n_expert * row,
-                       step = u->rank == 3 ? w->dim[1] * row : 0;
-        unsigned char *rows = store_host_room(&t->sides[RIGHT].store, u->at);
-        if (!rows) return base_fail(error, BERYL_NO_MEMORY, "out of host memory");
-        for (; t->read_expert < n_expert; t->read_expert++) {
-            const uint64_t at = w->file_offset + t->read_expert * step;
-            beryl_status status =
-                source->read(source->user, at, rows + t->read_expert * bytes, (size_t)bytes);
-            if (status == BERYL_PENDING) return status;
-            if (status != BERYL_OK)
-                return base_source_fail(source, "the model file", status, at, error);
-        }
-        t->read_expert = 0;
-    }
-    return BERYL_OK;
 }
 
 /* Whole numbers, or what has not F32's size. */
@@ -64,45 +33,61 @@ static void make_typed(trial *t, base_type type, float amplitude, uint64_t n, ch
     }
 }
 
-/* Numbers of a weight's usual size: a few blocks or rows, then copies of them. Vectors scale what
- * they stand beside. */
-static void make_rows(trial *t, const trial_used *u, unsigned char *to) {
-    const uint64_t block = base_type_block(u->type), unit = block > 1 ? block : row_size(u),
-                   bytes = base_type_row_bytes(u->type, (uint32_t)unit),
-                   n = row_count(u) * row_size(u) / unit;
-    for (uint64_t i = 0; i < n; i++, to += bytes) {
-        float *f = (float *)(void *)to;
-        if (i >= MADE_MAX) {
-            memcpy(to, to - (i - base_random_next(&t->random) % MADE_MAX) * bytes, (size_t)bytes);
-        } else if (block > 1) {
-            trial_fill_block(&t->random, u->type, to, 1.0f / 32, 1.0f / 4);
-        } else if (u->type != TYPE_F32) {
-            make_typed(t, u->type, 1.0f / 16, unit, (char *)to);
-        } else {
-            trial_fill_floats(&t->random, f, unit, u->rank < 2 ? 0.5f : 1.0f / 16);
-            for (uint64_t k = 0; u->rank < 2 && k < unit; k++) f[k] += 1;
-        }
+/* A weight is as large as a layer's largest: of a drawn one there are a few blocks alone, and which
+ * of them stands where is a hash of the place. */
+static beryl_status drawn_read(void *user, uint64_t offset, void *to, size_t size) {
+    const trial *t = user;
+    const trial_used *u = &t->used[offset >> DRAWN_BITS];
+    const uint64_t bytes = base_type_block_bytes(u->type),
+                   start = offset & ((UINT64_C(1) << DRAWN_BITS) - 1);
+    for (uint64_t at = start, n; at < start + size; at += n) {
+        base_random place = {(offset - start) + at / bytes};
+        n = bytes - at % bytes < start + size - at ? bytes - at % bytes : start + size - at;
+        memcpy((char *)to + (at - start),
+               u->drawn + base_random_next(&place) % DRAWN_MAX * bytes + at % bytes, (size_t)n);
     }
+    return BERYL_OK;
+}
+
+/* Numbers of a weight's usual size. Vectors scale what they stand beside. */
+static void draw(trial *t, const trial_used *u) {
+    const uint32_t block = base_type_block(u->type), bytes = base_type_block_bytes(u->type);
+    float *f = (float *)(void *)u->drawn;
+    if (u->type == TYPE_F32) {
+        trial_fill_floats(&t->random, f, DRAWN_MAX, u->rank < 2 ? 0.5f : 1.0f / 16);
+        for (uint32_t i = 0; u->rank < 2 && i < DRAWN_MAX; i++) f[i] += 1;
+    } else if (block == 1) {
+        make_typed(t, u->type, 1.0f / 16, DRAWN_MAX, (char *)u->drawn);
+    }
+    for (uint32_t i = 0; block > 1 && i < DRAWN_MAX; i++)
+        trial_fill_block(&t->random, u->type, u->drawn + i * bytes, 1.0f / 32, 1.0f / 4);
 }
 
 /* On both sides. */
 static beryl_status make_weights(trial *t, beryl_error *error) {
+    graph_store *right = &t->sides[RIGHT].store;
     beryl_status status = BERYL_OK;
     t->made = true;
+    t->drawn = (beryl_source){.user = t, .read = drawn_read};
+    right->sources = &t->drawn;
     for (uint32_t i = 0; status == BERYL_OK && i < t->n_used; i++) {
-        const trial_used *u = &t->used[i];
+        trial_used *u = &t->used[i];
         if (u->is_state) continue;
-        unsigned char *rows = store_host_room(&t->sides[RIGHT].store, u->at);
-        if (!rows) return base_fail(error, BERYL_NO_MEMORY, "out of host memory");
-        make_rows(t, u, rows);
-        status = store_write_rows(&t->sides[LEFT].store, u->at, rows, row_count(u), error);
+        u->drawn = base_arena_take(&right->arena, DRAWN_MAX, base_type_block_bytes(u->type));
+        if (!u->drawn) return base_fail(error, BERYL_NO_MEMORY, "out of host memory");
+        draw(t, u);
+        const uint64_t at = (uint64_t)i << DRAWN_BITS;
+        right->tensors.data[u->at].file = 0;
+        right->tensors.data[u->at].file_offset = at;
+        status = store_write_rows(&t->sides[LEFT].store, u->at, &t->drawn, at, row_count(u), error);
     }
     return status;
 }
 
-/* From here to the submit nobody else has a turn: no weight is uploaded in between. */
+/* From here to the submit nobody else has a turn if weights are drawn: none is uploaded in between.
+ * Others are read as the reference comes to them. */
 static beryl_status weights_step(trial *t, beryl_error *error) {
-    if (!store_is_uploading(t->desc.store)) return read_step(t, error);
+    if (!store_is_uploading(t->desc.store)) return BERYL_OK;
     return trial_is_ready(&t->desc) ? make_weights(t, error) : BERYL_PENDING;
 }
 
@@ -470,10 +455,9 @@ static beryl_status stage_run(trial *t, beryl_error *error) {
     case TRIAL_COMPILE: return graph_exec_ready(l->exec, error);
     case TRIAL_FILL:
         while (status == BERYL_OK && t->fill_at < t->fill_total) status = fill_step(t, error);
-        return status == BERYL_OK ? fill_write(t, error) : status;
-    case TRIAL_REFERENCE:
-        status = set_inputs(t, error);
-        return status == BERYL_OK ? submit(t, &t->sides[RIGHT], error) : status;
+        if (status == BERYL_OK) status = fill_write(t, error);
+        return status == BERYL_OK ? set_inputs(t, error) : status;
+    case TRIAL_REFERENCE: return submit(t, &t->sides[RIGHT], error);
     case TRIAL_SUBMIT: return submit(t, l, error);
     case TRIAL_WAIT:
         status = device_poll(t->e->device, &done, error);

@@ -670,6 +670,40 @@ void format_gguf_any_type(format_gguf *g) {
     g->any_type = true;
 }
 
+/* What lay in `from`, of the first head, has moved. */
+static void follow(format_gguf *g, base_view from, ptrdiff_t by) {
+    for (size_t i = 0; i < g->pairs.count; i++) {
+        format_gguf_pair *pair = &g->pairs.data[i];
+        pair->key.data = base_moved(pair->key.data, from, by);
+        pair->data = (const uint8_t *)base_moved((const char *)pair->data, from, by);
+    }
+    for (size_t i = 0; i < g->tensors.count; i++)
+        g->tensors.data[i].name.data = base_moved(g->tensors.data[i].name.data, from, by);
+    base_map_follow(&g->pair_map, from, by);
+    base_map_follow(&g->tensor_map, from, by);
+}
+
+void format_gguf_forget(format_gguf *g, const char *key) {
+    part *p = &g->parts.data[0];
+    uint32_t index;
+    if (!base_map_find(&g->pair_map, base_view_of(key), &index)) return;
+    format_gguf_pair *pair = &g->pairs.data[index];
+    const size_t by = pair->size, at = (size_t)(pair->data - p->head) + by;
+    if (pair->count < FORMAT_GGUF_FORGET_MIN) return;
+    gguf_hash_heads(g); /* as the file has them */
+    memmove(p->head + at - by, p->head + at, (size_t)p->end - at);
+    follow(g, (base_view){(char *)p->head + at, (size_t)p->end - at}, -(ptrdiff_t)by);
+    pair->data = NULL;
+    pair->size = 0;
+    p->end -= by;
+    const base_view before = {(char *)p->head, (size_t)p->end};
+    uint8_t *head = base_heap_resize(g->heap, p->head, p->capacity, (size_t)p->end);
+    if (!head) return;
+    p->head = head;
+    p->capacity = (size_t)p->end;
+    follow(g, before, (ptrdiff_t)((uintptr_t)head - (uintptr_t)before.data));
+}
+
 void format_gguf_close(format_gguf *g) {
     if (!g) return;
     for (size_t i = 0; i < g->parts.count; i++) {

@@ -50,9 +50,10 @@ typedef struct format_gguf_pair {
     base_view key;
     format_gguf_kind kind; /* of the elements where is_array; never ARRAY */
     bool is_array;
-    uint64_t count;      /* elements; 1 for a scalar */
-    const uint8_t *data; /* the first element as it lies in the file (unaligned, little-endian) */
-    size_t size;         /* bytes of all elements, strings with their lengths */
+    uint64_t count; /* elements; 1 for a scalar */
+    /* the first element as it lies in the file (unaligned, little-endian); NULL: forgotten */
+    const uint8_t *data;
+    size_t size; /* bytes of all elements, strings with their lengths */
 } format_gguf_pair;
 
 typedef struct format_gguf_tensor {
@@ -79,6 +80,10 @@ void format_gguf_any_type(format_gguf *g);
 /* Advances opening. PENDING: a source has to read, step again. OK: everything below may be used.
  * After an error every further step gives the same status; close it. */
 beryl_status format_gguf_step(format_gguf *g, beryl_error *error);
+/* Once it is open: the elements of an array are given back, its pair has kind and count alone. Ends
+ * the caller's views into the head. An array of fewer elements than FORGET_MIN stays. */
+enum { FORMAT_GGUF_FORGET_MIN = 1024 };
+void format_gguf_forget(format_gguf *g, const char *key);
 void format_gguf_close(format_gguf *g); /* NULL is fine; ends all views */
 
 uint32_t format_gguf_version(const format_gguf *g);

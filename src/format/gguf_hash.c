@@ -47,9 +47,7 @@ const beryl_source *format_gguf_source(const format_gguf *g, size_t file) {
     return &g->parts.data[file].heard;
 }
 
-beryl_status format_gguf_hash(format_gguf *g, uint64_t *hash, beryl_error *error) {
-    if (!g->ready)
-        return base_fail(error, BERYL_MISUSE, "a GGUF file has a hash only once it is open");
+void gguf_hash_heads(format_gguf *g) {
     for (; g->hash_at < g->parts.count; g->hash_at++) {
         const part *p = &g->parts.data[g->hash_at];
         uint8_t size[8]; /* little-endian on every machine */
@@ -57,6 +55,12 @@ beryl_status format_gguf_hash(format_gguf *g, uint64_t *hash, beryl_error *error
         g->hash_value = base_hash(p->head, (size_t)p->end, g->hash_value);
         g->hash_value = base_hash(size, sizeof size, g->hash_value);
     }
+}
+
+beryl_status format_gguf_hash(format_gguf *g, uint64_t *hash, beryl_error *error) {
+    if (!g->ready)
+        return base_fail(error, BERYL_MISUSE, "a GGUF file has a hash only once it is open");
+    gguf_hash_heads(g);
     for (; g->hash_at < g->parts.count + g->tensors.count; g->hash_at++) {
         const size_t index = g->hash_at - g->parts.count;
         const format_gguf_tensor *t = &g->tensors.data[index];

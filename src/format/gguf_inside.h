@@ -43,6 +43,8 @@ struct format_gguf {
     gguf_sample *samples; /* [tensors], NULL where reading them costs little */
 };
 
+/* Of the heads into hash_value, once. */
+void gguf_hash_heads(format_gguf *g);
 /* Once it is open: who reads its sources leaves the samples of what goes by. */
 void gguf_listen(format_gguf *g);
 

@@ -14,6 +14,7 @@ struct graph_reference {
     size_t *bytes;  /* [tensor] */
     uint32_t *last; /* [tensor]: node of the last use */
     size_t n;
+    uint32_t at, done; /* of a run that is PENDING: its node, and what reference_call says */
 };
 
 uint64_t reference_count(const reference_tensor *x) {
@@ -78,31 +79,38 @@ const void *graph_reference_value(const graph_reference *r, graph_value v) {
 }
 
 /* What is used in place: states, weights of F32, integers, BOOL and F64, or `whole`. Others are
- * read row by row. */
-static beryl_status stored_data(graph_store *store, uint32_t index, bool whole, void **out,
-                                beryl_error *error) {
+ * read row by row; products, which come to each row once, have not even the file's bytes on the
+ * heap. */
+static beryl_status stored_data(graph_store *store, uint32_t index, base_op op, bool once,
+                                void **out, beryl_error *error) {
     const store_tensor *t = &store->tensors.data[index];
     const void *data = t->host;
     *out = NULL;
-    const bool rows = !graph_type_is_plain(t->type) || t->type == TYPE_F16 || t->type == TYPE_BF16;
-    if (!t->is_state && rows && !whole) return BERYL_OK;
-    beryl_status status = t->is_state ? BERYL_OK : store_host_weight(store, index, &data, error);
-    *out = (void *)(uintptr_t)data;
+    const bool whole = graph_op_is_in_trees(op) || graph_op_reduces(op) ||
+                       strchr("an", base_ops[op].inputs[0]) != NULL,
+               rows = !graph_type_is_plain(t->type) || t->type == TYPE_F16 || t->type == TYPE_BF16,
+               by_row = !t->is_state && rows && !whole;
+    beryl_status status =
+        t->is_state || (by_row && once) ? BERYL_OK : store_host_weight(store, index, &data, error);
+    if (!by_row) *out = (void *)(uintptr_t)data;
     return status;
 }
 
-static beryl_status tensor_of(graph_reference *r, base_op op, graph_value v, const uint32_t *values,
-                              reference_tensor *out, beryl_error *error) {
+/* A product of vectors that lie in F32: its results stay where they are while it is PENDING. */
+static bool is_resumed(const graph *g, const graph_node *node) {
+    return node->op == OP_LINEAR && !g->tensors.data[node->in[0]].narrow;
+}
+
+static beryl_status tensor_of(graph_reference *r, const graph_node *node, graph_value v,
+                              const uint32_t *values, reference_tensor *out, beryl_error *error) {
     const graph_tensor *t = &r->g->tensors.data[v];
     *out = (reference_tensor){.t = t, .stored = UINT32_MAX};
     for (uint32_t i = 0; i < t->rank; i++) out->dim[i] = graph_dim_value(t->dim[i], values);
     graph_value base = graph_base_of(r->g, v);
     if (t->role == ROLE_STORED) {
         out->stored = t->stored;
-        beryl_status status = stored_data(r->store, t->stored,
-                                          graph_op_is_in_trees(op) || graph_op_reduces(op) ||
-                                              strchr("an", base_ops[op].inputs[0]) != NULL,
-                                          &out->data, error);
+        beryl_status status =
+            stored_data(r->store, t->stored, node->op, is_resumed(r->g, node), &out->data, error);
         if (status != BERYL_OK || !out->data) return status;
     } else {
         if (!r->data[base]) {
@@ -144,18 +152,21 @@ beryl_status graph_reference_run(graph_reference *r, const uint32_t *extents, be
     beryl_status status = graph_extent_values(r->g, extents, values, error);
     if (status != BERYL_OK) return status;
     const uint32_t empty = graph_extents_empty(r->g, values);
-    for (uint32_t i = 0; i < r->g->nodes.count; i++) {
+    for (uint32_t i = r->at; i < r->g->nodes.count; i++, r->done = 0) {
         const graph_node *node = &r->g->nodes.data[i];
         if (node->dead) continue;
         if (!reference_table[node->op])
             return base_fail(error, BERYL_UNSUPPORTED, "%s on the reference device",
                              graph_op_name(node->op));
-        reference_call call = {.node = node, .store = r->store, .heap = r->heap, .error = error};
+        reference_call call = {
+            .node = node, .store = r->store, .heap = r->heap, .error = error, .done = &r->done};
         for (uint32_t k = 0; status == BERYL_OK && k < node->n_in; k++)
-            status = tensor_of(r, node->op, node->in[k], values, &call.in[k], error);
+            status = tensor_of(r, node, node->in[k], values, &call.in[k], error);
         for (uint32_t k = 0; status == BERYL_OK && k < node->n_out; k++)
-            status = tensor_of(r, node->op, node->out[k], values, &call.out[k], error);
+            status = tensor_of(r, node, node->out[k], values, &call.out[k], error);
         if (status == BERYL_OK && !(graph_node_needs(r->g, node) & empty)) status = run_node(&call);
+        r->at = status == BERYL_PENDING ? i : 0;
+        if (status != BERYL_OK && status != BERYL_PENDING) r->done = 0;
         if (status != BERYL_OK) return status;
         give_back(r, i);
     }

@@ -21,6 +21,7 @@ typedef struct reference_call {
     graph_store *store;
     base_heap *heap;
     reference_tensor in[GRAPH_IN_MAX], out[GRAPH_OUT_MAX];
+    uint32_t *done; /* rows of its weights that a product was through with when it was PENDING */
     beryl_error *error;
 } reference_call;
 
@@ -55,8 +56,8 @@ beryl_status reference_through_floats(reference_call *c, reference_fn *run);
 extern reference_fn *const reference_table[OP_COUNT];
 
 /* A whole graph, node by node: run computes at once, from the given extents by index from [1], with
- * the inputs as they lie in graph_reference_input's memory. A value is that of the last run, NULL
- * where it is not kept. */
+ * the inputs as they lie in graph_reference_input's memory. PENDING, where a weight's source is:
+ * the same call goes on. A value is that of the last run, NULL where it is not kept. */
 typedef struct graph_reference graph_reference;
 beryl_status graph_reference_open(graph *g, graph_store *store, graph_reference **out,
                                   beryl_error *error);

@@ -380,11 +380,12 @@ static double dot(const float *a, const float *b, uint32_t n) {
 /* adds: to what is there. */
 static beryl_status linear_of(reference_call *c, const reference_tensor *x,
                               const reference_tensor *w, bool adds) {
-    uint32_t k = row_size(x), m = c->in[1].dim[0];
+    const uint32_t k = row_size(x), m = c->in[1].dim[0], before = adds ? m : 0;
     uint64_t rows = row_count(x);
     float *buffer = row_buffer(c, k);
     beryl_status status = buffer ? BERYL_OK : BERYL_NO_MEMORY;
-    for (uint32_t o = 0; status == BERYL_OK && o < m; o++) {
+    for (; status == BERYL_OK && *c->done - before < m; *c->done += status == BERYL_OK) {
+        const uint32_t o = *c->done - before;
         const float *row = matrix_row(c, w, o, buffer, &status);
         for (uint64_t r = 0; row && r < rows; r++) {
             float *to = f32(&c->out[0]) + row_offset(&c->out[0], r) + o;

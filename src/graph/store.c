@@ -574,30 +574,21 @@ static beryl_status upload_portions(graph_store *s, portions *all, bool in_place
 
 /* ---- weights on the host --------------------------------------------------------------------- */
 
-static void *host_room(graph_store *s, uint32_t index) {
-    store_tensor *t = &s->tensors.data[index];
-    const uint64_t room = store_state_bytes(s, index);
-    if (!t->host && room <= SIZE_MAX) t->host = base_heap_resize(s->heap, NULL, 0, (size_t)room);
-    return t->host;
-}
-
-void *store_host_room(graph_store *s, uint32_t index) {
-    store_tensor *t = &s->tensors.data[index];
-    t->host_done = t->file_bytes;
-    return host_room(s, index);
-}
-
 /* The next window of a weight. OK: it is all there; EVENT: progressed. */
 static beryl_status host_weight_step(graph_store *s, uint32_t index, beryl_error *error) {
     store_tensor *t = &s->tensors.data[index];
     if (t->host_done == t->file_bytes) return BERYL_OK;
-    const uint64_t left = t->file_bytes - t->host_done;
-    if (!host_room(s, index))
+    const uint64_t room = store_state_bytes(s, index),
+                   each = t->file_step ? t->file_bytes / t->dim[0] : t->file_bytes,
+                   at = t->host_done % each, left = each - at;
+    if (!t->host && room <= SIZE_MAX) t->host = base_heap_resize(s->heap, NULL, 0, (size_t)room);
+    if (!t->host)
         return base_fail(error, BERYL_NO_MEMORY, "out of host memory: '%s' needs %llu bytes",
-                         t->name, (unsigned long long)store_state_bytes(s, index));
+                         t->name, (unsigned long long)room);
     const size_t size = left < STORE_WINDOW_BYTES ? (size_t)left : STORE_WINDOW_BYTES;
-    beryl_status status = file_read(s, t->file, t->file_offset + t->host_done,
-                                    (char *)t->host + t->host_done, size, error);
+    beryl_status status =
+        file_read(s, t->file, t->file_offset + t->host_done / each * t->file_step + at,
+                  (char *)t->host + t->host_done, size, error);
     if (status != BERYL_OK) return status;
     t->host_done += size;
     s->upload_done += size;
@@ -647,41 +638,46 @@ bool store_is_ahead(const graph_store *s, uint32_t index) {
     return index > s->upload.tensor && !s->tensors.data[index].on_host;
 }
 
-/* Rows of a plane, packed piece by piece: as many as end at a whole word. */
-static beryl_status write_plane(graph_store *s, const portion *all, uint32_t plane, char *room,
-                                beryl_error *error) {
-    const uint64_t each = all->shard->layout.row_bytes[plane], row = file_row_of(all->t),
-                   fits = each ? PACK_PIECE_BYTES / each / 4 * 4 : 0, most = fits ? fits : 4;
-    const device_buffer buffer = s->buffers.data[all->shard->buffer].id;
+/* Rows of a shard, packed plane by plane into `room` behind them. */
+static beryl_status write_portion(graph_store *s, const portion *p, char *room,
+                                  beryl_error *error) {
+    const device_buffer buffer = s->buffers.data[p->shard->buffer].id;
     beryl_status status = BERYL_OK;
-    for (uint64_t done = 0, n; each && status == BERYL_OK && done < all->n_row; done += n) {
-        n = all->n_row - done < most ? all->n_row - done : most;
-        const size_t used = (size_t)(n * each), size = (used + 3) / 4 * 4;
+    for (uint32_t plane = 0; status == BERYL_OK && plane < p->shard->layout.n_plane; plane++) {
+        const size_t used = (size_t)(p->n_row * p->shard->layout.row_bytes[plane]),
+                     size = (used + 3) / 4 * 4;
+        if (!used) continue;
         memset(room + used, 0, size - used);
-        graph_pack_rows(all->t->type, row_size(all->t), n, all->rows + done * row, plane, room);
-        status = device_write(s->device, buffer, plane_offset(all, plane) + done * each, room, size,
-                              error);
+        graph_pack_rows(p->t->type, row_size(p->t), p->n_row, p->rows, plane, room);
+        status = device_write(s->device, buffer, plane_offset(p, plane), room, size, error);
     }
     return status;
 }
 
-beryl_status store_write_rows(graph_store *s, uint32_t index, void *rows, uint64_t n,
-                              beryl_error *error) {
+beryl_status store_write_rows(graph_store *s, uint32_t index, const beryl_source *source,
+                              uint64_t at, uint64_t n, beryl_error *error) {
     const store_tensor *t = &s->tensors.data[index];
-    const size_t size = PACK_PIECE_BYTES + 4 * 8 * (size_t)row_size(t); /* F64 has 8 bytes */
-    char *room = base_heap_take(s->heap, size);
-    beryl_status status = room ? BERYL_OK : base_fail(error, BERYL_NO_MEMORY, "out of host memory");
-    for (uint32_t i = 0; status == BERYL_OK && i < t->n_shard && t->shard[i].row < n; i++) {
+    const uint64_t row = file_row_of(t);
+    uint64_t widest = row;
+    for (uint32_t i = 0; i < t->shard[0].layout.n_plane; i++)
+        if (t->shard[0].layout.row_bytes[i] > widest) widest = t->shard[0].layout.row_bytes[i];
+    /* a piece of a plane ends at a whole word */
+    const uint64_t most = widest < PACK_PIECE_BYTES / 4 ? PACK_PIECE_BYTES / widest / 4 * 4 : 4;
+    const size_t size = (size_t)(most * row), room = (size_t)(most * widest) + 4;
+    char *rows = base_heap_take(s->heap, size + room);
+    beryl_status status = rows ? BERYL_OK : base_fail(error, BERYL_NO_MEMORY, "out of host memory");
+    for (uint32_t i = 0; i < t->n_shard && t->shard[i].row < n; i++) {
         const store_shard *shard = &t->shard[i];
-        const uint64_t left = n - shard->row;
-        const portion all = {.t = t,
-                             .shard = shard,
-                             .n_row = left < shard->n_row ? left : shard->n_row,
-                             .rows = (char *)rows + shard->row * file_row_of(t)};
-        for (uint32_t plane = 0; status == BERYL_OK && plane < shard->layout.n_plane; plane++)
-            status = write_plane(s, &all, plane, room, error);
+        const uint64_t left = n - shard->row, end = left < shard->n_row ? left : shard->n_row;
+        portion p = {.t = t, .shard = shard, .rows = rows};
+        for (; status == BERYL_OK && p.row < end; p.row += p.n_row) {
+            p.n_row = end - p.row < most ? end - p.row : most;
+            status = source->read(source->user, at + (shard->row + p.row) * row, rows,
+                                  (size_t)(p.n_row * row));
+            if (status == BERYL_OK) status = write_portion(s, &p, rows + size, error);
+        }
     }
-    base_heap_give(s->heap, room, room ? size : 0);
+    base_heap_give(s->heap, rows, rows ? size + room : 0);
     return status;
 }
 
@@ -693,6 +689,27 @@ beryl_status store_host_weight(graph_store *s, uint32_t index, const void **data
     return status;
 }
 
+/* Bytes of a weight in the window. The reference functions ask for row after row: what follows is
+ * read with the first. */
+static beryl_status window_read(graph_store *s, uint32_t index, uint64_t at, size_t size,
+                                const void **bytes, beryl_error *error) {
+    const store_tensor *t = &s->tensors.data[index];
+    const uint64_t left = t->file_bytes - at;
+    uint64_t n = s->device || size > PACK_PIECE_BYTES ? size : PACK_PIECE_BYTES;
+    if (n > left) n = left;
+    beryl_status status = BERYL_OK;
+    if (s->device || s->read.tensor != index || at < s->read.at || at + size > s->read.end) {
+        s->window_full = false;
+        s->read.end = 0;
+        status = window_reserve(s, (size_t)n, error);
+        if (status == BERYL_OK)
+            status = file_read(s, t->file, t->file_offset + at, s->window, (size_t)n, error);
+        if (status == BERYL_OK) s->read = (struct store_window){index, at, at + n};
+    }
+    *bytes = (const char *)s->window + (at - s->read.at);
+    return status;
+}
+
 beryl_status store_read_elements(graph_store *s, uint32_t index, uint64_t from, uint32_t n,
                                  float *out, beryl_error *error) {
     const store_tensor *t = &s->tensors.data[index];
@@ -701,19 +718,10 @@ beryl_status store_read_elements(graph_store *s, uint32_t index, uint64_t from, 
         return base_fail(error, BERYL_MISUSE, "%u elements from %llu of '%s'", n,
                          (unsigned long long)from, t->name);
     const uint64_t at = from / block * block_bytes;
-    const size_t size = (size_t)(n / block * block_bytes);
-    const void *bytes;
-    beryl_status status;
-    if (!s->device) {
-        status = store_host_weight(s, index, &bytes, error);
-        if (status == BERYL_OK) bytes = (const char *)bytes + at;
-    } else {
-        status = window_reserve(s, size, error);
-        s->window_full = false;
-        bytes = s->window;
-        if (status == BERYL_OK)
-            status = file_read(s, t->file, t->file_offset + at, s->window, size, error);
-    }
+    const void *bytes = (const char *)t->host + at;
+    beryl_status status = BERYL_OK;
+    if (s->device || t->host_done < t->file_bytes)
+        status = window_read(s, index, at, (size_t)(n / block * block_bytes), &bytes, error);
     if (status == BERYL_OK) base_dequantise(t->type, bytes, out, n);
     return status;
 }

@@ -32,6 +32,8 @@ typedef struct store_tensor {
     uint32_t group;               /* tensors of one group share a buffer (a layer) where they fit */
     uint32_t file;                /* weight: index of the source */
     uint64_t file_offset, file_bytes;
+    /* of three axes: bytes from one matrix to the next in the file; 0: nothing lies between them */
+    uint64_t file_step;
     /* weight: index of what goes with its products (F32 [1], or [dim[0]] one a matrix);
      * UINT32_MAX: nothing */
     uint32_t scale;
@@ -75,6 +77,11 @@ typedef struct graph_store {
     void *window;
     size_t window_size; /* of the file, on their way to the device */
     bool window_full;   /* with the rows that are uploaded next */
+    /* on the reference functions: of this tensor, the bytes [at, end); none: 0 */
+    struct store_window {
+        uint32_t tensor;
+        uint64_t at, end;
+    } read;
     /* the last rows were in the system's memory, as fast as they came */
     bool cached;
     const struct lower_tuned *tuned; /* [n_tuned] forms of products that tuning found; borrowed */
@@ -117,18 +124,17 @@ beryl_status store_upload_step(graph_store *s, beryl_error *error);
 bool store_is_uploading(const graph_store *s);
 /* Has the upload not come to this weight? What stands there then is overwritten. */
 bool store_is_ahead(const graph_store *s, uint32_t index);
-/* The first rows of a weight, as its file would have them, to the device. */
-beryl_status store_write_rows(graph_store *s, uint32_t index, void *rows, uint64_t n,
-                              beryl_error *error);
-/* Memory for all bytes of a weight on the reference functions, which the caller fills: they are
- * not read then. NULL: there is none. */
-void *store_host_room(graph_store *s, uint32_t index);
+/* The first n rows of a weight to the device, from a source that has them at `at` and answers at
+ * once. */
+beryl_status store_write_rows(graph_store *s, uint32_t index, const beryl_source *source,
+                              uint64_t at, uint64_t n, beryl_error *error);
 /* All bytes of a weight as the file has them, on the heap, where the reference functions have
  * it; else it is read there at the first call. PENDING: call again. */
 beryl_status store_host_weight(graph_store *s, uint32_t index, const void **data,
                                beryl_error *error);
 /* Elements [from, from + n) of a weight (row-major; whole blocks) as f32: from the heap, where
- * the reference functions have it, else by one read of the file. PENDING possible. */
+ * the reference functions have it, else by one read of the file, of what follows too for the
+ * reference functions. PENDING possible. */
 beryl_status store_read_elements(graph_store *s, uint32_t index, uint64_t from, uint32_t n,
                                  float *out, beryl_error *error);
 /* Raw bytes of a state as they lie on the device, for snapshots; `size` and `offset` multiples

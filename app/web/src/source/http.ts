@@ -49,7 +49,7 @@ const UNREACHED = "The network, or the page's own rules (see the console): a con
 /** Answers that wait for a reader at most, each of which may hold a connection; and a short one, which has soon arrived. */
 const WAITING = 2, WAITING_SHORT = 3;
 /** Bytes of an answer at most, two of which are on their way. Chromium takes in up to 100 MB of one, read or not (`#paced`). */
-const ANSWER = 16 << 20;
+const ANSWER = 8 << 20;
 /** Milliseconds. What comes within that is read straight into its reader's memory, which a connection that breaks takes along: it is asked for again. */
 const FAST = 100;
 /** Bytes that `peek` gives. */

@@ -146,7 +146,7 @@ describe("a large model", { skip: executable ? false : "no Chromium is installed
             await context.close();
         });
 
-    for (const [name, noStore, bound] of [["kept by caches", false, 48e6], ["no-store", true, 24e6]] as const)
+    for (const [name, noStore, bound] of [["kept by caches", false, 20e6], ["no-store", true, 24e6]] as const)
         test(`large/ahead: ${name}`, { timeout: LONG }, async (t) => { // a browser takes in 100 MB that nobody has read
             const context = await browser.newContext(), page = await context.newPage(), size = 160 << 20, zeros = await serveZeros(size, noStore);
             await page.goto(lab.url);
