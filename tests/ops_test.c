@@ -1448,6 +1448,7 @@ static const struct attention_form {
     {"far", "_far", ALL(far_cases), 32, 2, 48 << 10, false},
     {"far-drawn", "_far", ALL(far_cases), 8, 1, 16 << 10, true},
     {"far-gpu", "_far", ALL(far_cases), 0, 4, 32 << 10, false},
+    {"tile", "_tile", ALL(matrix_cases), 32, 1, 48 << 10, false},
     {"shuffle", "_shuffle", matrix_cases + 10, 3, 8, 2, 32 << 10, false},
 };
 
@@ -1466,7 +1467,7 @@ static beryl_status attention_open(const struct attention_form *form, base_heap 
     caps->workgroup_bytes = form->workgroup_bytes;
     caps->multiplies_memory = !strcmp(form->name, "direct");
     if (form->subgroup) caps->subgroup_size = form->subgroup;
-    if (form->cases == far_cases) caps->fragments = 0;
+    if (form->cases == far_cases || !strcmp(form->name, "tile")) caps->fragments = 0;
     return BERYL_OK;
 }
 
