@@ -2,10 +2,11 @@
  * softmax online.
  *
  * A workgroup has ROWS rows = (query, head of the few that share a kv head). Scores come from
- * pieces of queries and keys in workgroup memory, elements leading, so that a lane's rows and
- * keys are neighbours there; a lane makes its rows by KEYS_EACH keys, `across` lanes beside each
- * other share its rows, their maxima too. The weights then lie there as [key, row], values follow
- * some keys at a time, and a lane keeps its rows by d / across columns. Keys run from the first to
+ * pieces of queries and keys in workgroup memory, line by line as they lie in theirs, PAD apart, so
+ * that fours of neighbours' keys lie in different banks; a lane makes its rows by KEYS_EACH keys,
+ * `across` lanes beside each other share its rows, their maxima too. The weights then lie there as
+ * [key, row], values follow some keys at a time, and a lane keeps its rows by d / across columns.
+ * What is staged next is asked for before work begins on what is. Keys run from the first to
  * the last that a row of the tile sees; tiles at that edge are masked row by row. Rows of another
  * slot take turns, and so do rows whose keys one ring cannot hold (usually there is one turn). */
 #include "tile/attention.h"
@@ -16,9 +17,11 @@ enum {
     EIGHT = ATTENTION_EIGHT,
     PAD = 4,
     ROWS_EACH_MAX = 8,
+    KEYS_EACH_MAX = 4,
     D_MAX = 512,
     UNITS = 128,
-    TURNS = 4
+    TURNS = 4,
+    AHEAD = 8 /* words of a lane that are asked for ahead, at most: registers */
 };
 
 typedef struct form {
@@ -29,6 +32,7 @@ typedef struct form {
     uint32_t wide, columns;                     /* columns of a lane: vectors of `wide` */
     /* resident: all elements of the queries stay in workgroup memory */
     bool resident, subgroups;
+    uint32_t line; /* from row to row of what is staged of queries: elements */
 } form;
 
 static uint32_t whole_of(const form *f, uint32_t d) { /* columns of all lanes; from d on: 0 */
@@ -36,13 +40,13 @@ static uint32_t whole_of(const form *f, uint32_t d) { /* columns of all lanes; f
 }
 
 static uint32_t stage_of(const form *f, uint32_t d) {
-    const uint32_t keys = f->part * (f->keys + (f->resident ? 0 : f->rows)),
+    const uint32_t keys = (f->part + PAD) * f->keys + (f->resident ? 0 : f->line * f->rows),
                    values = f->values * whole_of(f, d);
     return keys > values ? keys : values;
 }
 
 static uint32_t floats_of(const form *f, uint32_t d) {
-    return f->keys * (f->rows + PAD) + stage_of(f, d) + (f->resident ? d * f->rows : 0);
+    return f->keys * (f->rows + PAD) + stage_of(f, d) + (f->resident ? f->line * f->rows : 0);
 }
 
 enum { FORMS = 14 };
@@ -71,6 +75,7 @@ static bool form_at(const device_caps *caps, const attention_task *a, uint32_t i
                 .values = forms[i].values,
                 .resident = forms[i].resident};
     while (a->d % f->part) f->part /= 2;
+    f->line = (f->resident ? a->d : f->part) + PAD;
     f->rows = f->each * f->down;
     f->keys = f->keys_each * f->across;
     f->lanes = f->down * f->across;
@@ -123,9 +128,10 @@ typedef struct tile {
     attention_cache keys, values;
     attention_rows rows;
     ir_memory q, out;
-    ir_memory weights, stage, resident;  /* of the workgroup */
-    ir_memory scores, sums, most, total; /* registers */
+    ir_memory weights, stage, resident;              /* of the workgroup */
+    ir_memory scores, sums, most, total, raw, raw_q; /* registers */
     ir_id q_offset, scale, local, across, down;
+    bool ahead;
 } tile;
 
 /* A loop whose body is short, TURNS of them written out: not all compilers do so. */
@@ -137,9 +143,20 @@ static ir_id steps(tile *t, uint32_t n, uint32_t step) {
     return ir_loop(t->k.b, ir_u32(t->k.b, 0), ir_u32(t->k.b, n), ir_u32(t->k.b, step));
 }
 
-/* This lane's work of n units. */
-static ir_id share(tile *t, uint32_t n) {
-    return ir_loop(t->k.b, t->local, ir_u32(t->k.b, n), ir_u32(t->k.b, t->f.lanes));
+static uint32_t query_fours(const form *f) { /* of a part */
+    return f->rows * f->part / 4;
+}
+
+static uint32_t key_eights(const form *f) { /* of a part */
+    return f->keys * f->part / EIGHT;
+}
+
+static uint32_t value_eights(const tile *t) { /* of what is staged */
+    return t->f.values * whole_of(&t->f, t->a->d) / EIGHT;
+}
+
+static uint32_t each_of(const form *f, uint32_t n) { /* of n, a lane */
+    return whole_over(n, f->lanes);
 }
 
 static void bind(tile *t) {
@@ -154,11 +171,16 @@ static void bind(tile *t) {
     t->scale = tile_f32(k, "scale", a->scale);
     t->weights = ir_workgroup(b, IR_F32, f->keys * (f->rows + PAD));
     t->stage = ir_workgroup(b, IR_F32, stage_of(f, a->d));
-    if (f->resident) t->resident = ir_workgroup(b, IR_F32, a->d * f->rows);
+    if (f->resident) t->resident = ir_workgroup(b, IR_F32, f->line * f->rows);
     t->scores = ir_register(b, IR_F32, f->each * f->keys_each);
     t->sums = ir_register(b, IR_F32, f->each * f->columns * f->wide);
     t->most = ir_register(b, IR_F32, f->each);
     t->total = ir_register(b, IR_F32, f->each);
+    const uint32_t words = whole_most(each_of(f, key_eights(f)), each_of(f, value_eights(t))) *
+                           whole_most(t->keys.raw, t->values.raw);
+    t->raw = ir_register(b, a->cache == TYPE_F32 ? IR_F32 : IR_U32, words);
+    t->raw_q = ir_register(b, IR_F32, each_of(f, query_fours(f)) * 4);
+    t->ahead = words <= AHEAD;
     t->local = ir_local(b, 0);
     t->across = tile_rem(k, t->local, f->across);
     t->down = tile_div(k, t->local, f->across);
@@ -172,95 +194,133 @@ static void bind(tile *t) {
 
 /* ---- to workgroup memory --------------------------------------------------------------------- */
 
-/* Elements [part, part + n) of the queries, times the scale, as [element, row]. */
-static void stage_queries(tile *t, ir_memory to, ir_id part, uint32_t n) {
+/* Number i of what a lane moves, of n. */
+static ir_id unit_of(tile *t, uint32_t i, uint32_t n) {
+    ir_id at = tile_add(&t->k, t->local, i * t->f.lanes);
+    return (i + 1) * t->f.lanes > n ? ir_min(t->k.b, at, ir_u32(t->k.b, n - 1)) : at;
+}
+
+/* Asks for elements [part, part + f.part) of the queries. */
+static void fetch_queries(tile *t, ir_id part) {
     tile_kernel *k = &t->k;
     ir_builder *b = k->b;
     const form *f = &t->f;
-    ir_id i = share(t, f->rows * n / 4), row = tile_rem(k, i, f->rows),
-          e = tile_mul(k, tile_div(k, i, f->rows), 4);
-    ir_id query = ir_min(b, tile_div(k, row, f->group), tile_add(k, t->rows.n_query, UINT32_MAX));
-    ir_id head = ir_add(b, t->rows.first_head, tile_rem(k, row, f->group));
-    ir_id at = ir_add(b, tile_mul(k, ir_add(b, t->rows.first_query, query), t->a->q_stride[0]),
-                      tile_mul(k, head, t->a->q_stride[1]));
-    ir_id x = ir_load(b, t->q, ir_add(b, ir_add(b, t->q_offset, at), ir_add(b, part, e)), 4);
-    x = ir_mul(b, x, ir_splat(b, t->scale, 4));
-    for (uint32_t j = 0; j < 4; j++)
-        ir_store(b, to, ir_add(b, tile_mul(k, tile_add(k, e, j), f->rows), row),
-                 ir_extract(b, x, j));
-    ir_end(b);
+    const uint32_t n = query_fours(f), fours = f->part / 4;
+    for (uint32_t i = 0; i < each_of(f, n); i++) {
+        ir_id unit = unit_of(t, i, n), row = tile_div(k, unit, fours),
+              e = ir_add(b, part, tile_mul(k, tile_rem(k, unit, fours), 4));
+        ir_id query =
+            ir_min(b, tile_div(k, row, f->group), tile_add(k, t->rows.n_query, UINT32_MAX));
+        ir_id head = ir_add(b, t->rows.first_head, tile_rem(k, row, f->group));
+        ir_id at = ir_add(b, tile_mul(k, ir_add(b, t->rows.first_query, query), t->a->q_stride[0]),
+                          tile_mul(k, head, t->a->q_stride[1]));
+        ir_store(b, t->raw_q, ir_u32(b, i * 4),
+                 ir_load(b, t->q, ir_add(b, ir_add(b, t->q_offset, at), e), 4));
+    }
 }
 
-static ir_id eight_of(const attention_cache *cache, ir_id at) {
-    ir_id raw[8];
-    attention_cache_load(cache, tile_div(cache->k, at, EIGHT), raw);
-    return attention_cache_values(cache, raw);
-}
-
-/* Elements [part, part + f.part) of a tile's keys as [element, place]; at place p is key p /
- * keys_each + p % keys_each * across, so that what lanes beside each other store of weights later
- * falls into different banks. */
-static void stage_keys(tile *t, ir_id first, ir_id part, uint32_t base) {
+/* Them, times the scale, to workgroup memory. */
+static void put_queries(tile *t, ir_memory to, ir_id part) {
     tile_kernel *k = &t->k;
     ir_builder *b = k->b;
     const form *f = &t->f;
-    ir_id i = share(t, f->keys * f->part / EIGHT), place = tile_rem(k, i, f->keys),
-          e = tile_mul(k, tile_div(k, i, f->keys), EIGHT);
-    ir_id key = ir_add(b, tile_div(k, place, f->keys_each),
-                       tile_mul(k, tile_rem(k, place, f->keys_each), f->across));
-    ir_id from = attention_rows_key(&t->rows, &t->keys, ir_add(b, first, key)),
-          x = eight_of(&t->keys, ir_add(b, from, ir_add(b, part, e)));
-    for (uint32_t j = 0; j < EIGHT; j++)
-        ir_store(b, t->stage,
-                 tile_add(k, ir_add(b, tile_mul(k, tile_add(k, e, j), f->keys), place), base),
-                 ir_extract(b, x, j));
-    ir_end(b);
+    const uint32_t n = query_fours(f), fours = f->part / 4;
+    for (uint32_t i = 0; i < each_of(f, n); i++) {
+        ir_id unit = tile_add(k, t->local, i * f->lanes),
+              e = ir_add(b, part, tile_mul(k, tile_rem(k, unit, fours), 4));
+        if ((i + 1) * f->lanes > n) ir_if(b, ir_lt(b, unit, ir_u32(b, n)));
+        ir_store(b, to, ir_add(b, tile_mul(k, tile_div(k, unit, fours), f->line), e),
+                 ir_mul(b, ir_load(b, t->raw_q, ir_u32(b, i * 4), 4), ir_splat(b, t->scale, 4)));
+        if ((i + 1) * f->lanes > n) ir_end(b);
+    }
 }
 
-static void stage_values(tile *t, ir_id first) {
+/* Asks for elements [part, part + f.part) of the keys from `first` on. */
+static void fetch_keys(tile *t, ir_id first, ir_id part) {
     tile_kernel *k = &t->k;
     ir_builder *b = k->b;
-    const uint32_t d = t->a->d, whole = whole_of(&t->f, d), units = whole / EIGHT;
-    ir_id i = share(t, t->f.values * units), key = tile_div(k, i, units),
-          e = tile_mul(k, tile_rem(k, i, units), EIGHT);
-    ir_id from = whole == d ? e : ir_min(b, e, ir_u32(b, d - EIGHT));
-    ir_id x = eight_of(
-              &t->values,
-              ir_add(b, attention_rows_key(&t->rows, &t->values, ir_add(b, first, key)), from)),
-          to = ir_fma(b, key, ir_u32(b, whole), e);
-    if (whole != d)
-        x = ir_select(b, ir_splat(b, ir_eq(b, from, e), EIGHT), x, ir_number(b, IR_F32, EIGHT, 0));
-    ir_store(b, t->stage, to, ir_swizzle(b, x, 4, 0x3210));
-    ir_store(b, t->stage, tile_add(k, to, 4), ir_swizzle(b, x, 4, 0x7654));
-    ir_end(b);
+    const uint32_t n = key_eights(&t->f), eights = t->f.part / EIGHT;
+    for (uint32_t i = 0; i < each_of(&t->f, n); i++) {
+        ir_id at = unit_of(t, i, n), key = ir_add(b, first, tile_div(k, at, eights)),
+              e = ir_add(b, part, tile_mul(k, tile_rem(k, at, eights), EIGHT));
+        ir_id from = ir_add(b, attention_rows_key(&t->rows, &t->keys, key), e);
+        attention_cache_fetch(&t->keys, tile_div(k, from, EIGHT), t->raw, i);
+    }
+}
+
+/* What a part of the scores is made of. */
+static void fetch_part(tile *t, ir_id first, ir_id part) {
+    if (!t->f.resident) fetch_queries(t, part);
+    fetch_keys(t, first, part);
+}
+
+/* Asks for the values of the keys from `first` on; beyond d: for the last ones. */
+static void fetch_values(tile *t, ir_id first) {
+    tile_kernel *k = &t->k;
+    ir_builder *b = k->b;
+    const uint32_t n = value_eights(t), d = t->a->d, eights = whole_of(&t->f, d) / EIGHT;
+    for (uint32_t i = 0; i < each_of(&t->f, n); i++) {
+        ir_id at = unit_of(t, i, n), key = ir_add(b, first, tile_div(k, at, eights)),
+              e = tile_mul(k, tile_rem(k, at, eights), EIGHT);
+        if (d % (eights * EIGHT)) e = ir_min(b, e, ir_u32(b, d - EIGHT));
+        ir_id from = ir_add(b, attention_rows_key(&t->rows, &t->values, key), e);
+        attention_cache_fetch(&t->values, tile_div(k, from, EIGHT), t->raw, i);
+    }
+}
+
+/* What was asked for to workgroup memory: lines of so many eights, `line` elements apart. */
+static void put(tile *t, const attention_cache *from, uint32_t base, uint32_t n, uint32_t eights,
+                uint32_t line) {
+    tile_kernel *k = &t->k;
+    ir_builder *b = k->b;
+    for (uint32_t i = 0; i < each_of(&t->f, n); i++) {
+        const bool ragged = (i + 1) * t->f.lanes > n;
+        ir_id at = tile_add(k, t->local, i * t->f.lanes);
+        if (ragged) ir_if(b, ir_lt(b, at, ir_u32(b, n)));
+        ir_id x = attention_cache_fetched(from, t->raw, i), eight = tile_rem(k, at, eights),
+              to = ir_add(b, tile_mul(k, tile_div(k, at, eights), line), tile_mul(k, eight, EIGHT));
+        if (from == &t->values && eights * EIGHT > t->a->d)
+            x = ir_select(b, ir_splat(b, ir_lt(b, eight, ir_u32(b, t->a->d / EIGHT)), EIGHT), x,
+                          ir_number(b, IR_F32, EIGHT, 0));
+        ir_store(b, t->stage, tile_add(k, to, base), ir_swizzle(b, x, 4, 0x3210));
+        ir_store(b, t->stage, tile_add(k, to, base + 4), ir_swizzle(b, x, 4, 0x7654));
+        if (ragged) ir_end(b);
+    }
 }
 
 /* ---- work ------------------------------------------------------------------------------------ */
 
+/* A four of elements of each of the lane's rows and keys; e: of the part. */
 static void add_score(tile *t, ir_id part, ir_id e) {
     tile_kernel *k = &t->k;
     ir_builder *b = k->b;
     const form *f = &t->f;
-    const uint32_t keys_at = f->resident ? 0 : f->part * f->rows;
-    ir_id rows[ROWS_EACH_MAX], own = tile_mul(k, t->down, f->each);
-    if (f->resident)
-        tile_load_some(&t->k, t->resident, ir_add(b, tile_mul(k, ir_add(b, part, e), f->rows), own),
-                       f->each, rows);
-    else tile_load_some(&t->k, t->stage, ir_add(b, tile_mul(k, e, f->rows), own), f->each, rows);
-    ir_id at = tile_add(k, ir_add(b, tile_mul(k, e, f->keys), tile_mul(k, t->across, f->keys_each)),
-                        keys_at);
-    ir_id keys = ir_load(b, t->stage, at, f->keys_each);
+    const uint32_t each = f->keys_each, keys_at = f->resident ? 0 : f->line * f->rows;
+    ir_id keys[KEYS_EACH_MAX], columns[4], own = tile_mul(k, t->down, f->each * f->line),
+                                           at = f->resident ? ir_add(b, part, e) : e;
+    for (uint32_t i = 0; i < each; i++) {
+        ir_id key = tile_add(k, t->across, i * f->across);
+        keys[i] = ir_load(b, t->stage,
+                          tile_add(k, ir_add(b, tile_mul(k, key, f->part + PAD), e), keys_at), 4);
+    }
+    for (uint32_t j = 0; j < 4; j++) {
+        ir_id some[KEYS_EACH_MAX];
+        for (uint32_t i = 0; i < each; i++) some[i] = ir_extract(b, keys[i], j);
+        columns[j] = ir_compose(b, some, each);
+    }
     for (uint32_t r = 0; r < f->each; r++) {
-        ir_id to = ir_u32(b, r * f->keys_each);
-        ir_store(b, t->scores, to,
-                 ir_fma(b, ir_splat(b, rows[r], f->keys_each), keys,
-                        ir_load(b, t->scores, to, f->keys_each)));
+        ir_id to = ir_u32(b, r * each), sum = ir_load(b, t->scores, to, each),
+              row = ir_load(b, f->resident ? t->resident : t->stage,
+                            tile_add(k, ir_add(b, own, at), r * f->line), 4);
+        for (uint32_t j = 0; j < 4; j++)
+            sum = ir_fma(b, ir_splat(b, ir_extract(b, row, j), each), columns[j], sum);
+        ir_store(b, t->scores, to, sum);
     }
 }
 
 static void add_scores(tile *t, ir_id part) {
     ir_id e = turns(t, t->f.part);
-    for (uint32_t i = 0; i < TURNS; i++) add_score(t, part, tile_add(&t->k, e, i));
+    add_score(t, part, e);
     ir_end(t->k.b);
 }
 
@@ -370,25 +430,46 @@ static void add_values(tile *t, ir_id base) {
     ir_end(t->k.b);
 }
 
-/* The tile of keys that begins at `first`. */
+/* The tile of keys that begins at `first`; its first part has been asked for, where that is done
+ * ahead. */
 static void turn(tile *t, ir_id first) {
     ir_builder *b = t->k.b;
     const form *f = &t->f;
+    const uint32_t d = t->a->d, whole = whole_of(f, d);
     for (uint32_t r = 0; r < f->each; r++)
         ir_store(b, t->scores, ir_u32(b, r * f->keys_each), ir_number(b, IR_F32, f->keys_each, 0));
-    ir_id part = steps(t, t->a->d, f->part);
+    ir_id part = steps(t, d, f->part);
     ir_barrier(b);
-    if (!f->resident) stage_queries(t, t->stage, part, f->part);
-    stage_keys(t, first, part, f->resident ? 0 : f->part * f->rows);
+    if (!t->ahead) fetch_part(t, first, part);
+    if (!f->resident) put_queries(t, t->stage, ir_u32(b, 0));
+    put(t, &t->keys, f->resident ? 0 : f->line * f->rows, key_eights(f), f->part / EIGHT,
+        f->part + PAD);
     ir_barrier(b);
+    if (t->ahead) {
+        ir_id next = tile_add(&t->k, part, f->part);
+        ir_if(b, ir_lt(b, next, ir_u32(b, d)));
+        fetch_part(t, first, next);
+        ir_else(b);
+        fetch_values(t, first);
+        ir_end(b);
+    }
     add_scores(t, part);
     ir_end(b);
     mask(t, first);
     soften(t);
     ir_id base = steps(t, f->keys, f->values);
     ir_barrier(b);
-    stage_values(t, ir_add(b, first, base));
+    if (!t->ahead) fetch_values(t, ir_add(b, first, base));
+    put(t, &t->values, 0, value_eights(t), whole / EIGHT, whole);
     ir_barrier(b);
+    if (t->ahead) {
+        ir_id next = tile_add(&t->k, base, f->values);
+        ir_if(b, ir_lt(b, next, ir_u32(b, f->keys)));
+        fetch_values(t, ir_add(b, first, next));
+        ir_else(b);
+        fetch_part(t, tile_add(&t->k, first, f->keys), ir_u32(b, 0));
+        ir_end(b);
+    }
     add_values(t, base);
     ir_end(b);
 }
@@ -441,10 +522,16 @@ beryl_status attention_tile(lowering *l, const graph_node *node, const attention
             ir_store(b, t.sums, ir_u32(b, (r * f->columns + c) * f->wide),
                      ir_number(b, IR_F32, f->wide, 0));
     }
-    if (f->resident) stage_queries(&t, t.resident, ir_u32(b, 0), a->d);
+    if (f->resident) {
+        ir_id part = steps(&t, a->d, f->part);
+        fetch_queries(&t, part);
+        put_queries(&t, t.resident, part);
+        ir_end(b);
+    }
     attention_rows_begin(&t.rows);
-    ir_id first = ir_loop(b, ir_get(b, t.rows.from), tile_add(k, ir_get(b, t.rows.to), 1),
-                          ir_u32(b, f->keys));
+    ir_id from = ir_get(b, t.rows.from), to = ir_get(b, t.rows.to);
+    if (t.ahead) fetch_part(&t, from, ir_u32(b, 0));
+    ir_id first = ir_loop(b, from, tile_add(k, to, 1), ir_u32(b, f->keys));
     turn(&t, first);
     ir_end(b);
     attention_rows_end(&t.rows);
