@@ -1142,6 +1142,14 @@ static void check_shapes(test *t) {
         ir_schedule s;
         ir_schedule_default(halves_bf16(&l, (sizes){64, 64, 64}), &caps, extents, &s);
         CHECK(t, s.fragments);
+        /* short sums have no tile for one workgroup a unit */
+        const uint64_t wide[IR_DIM_MAX] = {256, 1 << 17, 64},
+                       deep[IR_DIM_MAX] = {256, 1 << 17, 128};
+        caps.workgroup_bytes = 227 << 10;
+        ir_schedule_default(halves_bf16(&l, (sizes){64, 64, 64}), &caps, deep, &s);
+        CHECK_INT(t, ir_schedule_tile(&s, 0) * ir_schedule_tile(&s, 1), 256 * 128);
+        ir_schedule_default(halves_bf16(&l, (sizes){64, 64, 64}), &caps, wide, &s);
+        CHECK_INT(t, ir_schedule_tile(&s, 0) * ir_schedule_tile(&s, 1), 128 * 128);
         /* its sums are of f32 */
         ir_schedule_default(halves_f16(&l, (sizes){64, 64, 64}), &caps, extents, &s);
         CHECK(t, !s.fragments);
