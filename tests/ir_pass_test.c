@@ -183,6 +183,30 @@ static const ir_kernel *halves_bf16(lab *l, sizes s) {
     return halves(l, s, IR_BF16, true, false, true);
 }
 
+/* y[image] = x * w[image]: the columns are places in images, and lie in pieces there; k is short */
+static const ir_kernel *halves_images(lab *l, sizes s) {
+    enum { PLACES = 24, DEPTH = 32 };
+    make a = {.b = ir_begin(&l->arena, "halves_images", 1, 1, 1)};
+    ir_builder *b = a.b;
+    a.x = ir_buffer(b, IR_F16, IR_READ, "x");
+    a.w = ir_buffer(b, IR_F16, IR_READ, "w");
+    a.y = ir_buffer(b, IR_F32, IR_READ_WRITE, "y");
+    ir_memory sum = ir_register(b, IR_F32, 1);
+    a.m = ir_u32(b, s.m), a.n = ir_u32(b, s.n > 8 ? 4 * PLACES : PLACES), a.k = ir_u32(b, DEPTH);
+    a.zero = ir_u32(b, 0), a.one = ir_u32(b, 1);
+    const ir_id places = ir_u32(b, PLACES), i = loop(&a, a.m, IR_PARALLEL, 0),
+                j = loop(&a, a.n, IR_PARALLEL, 1), image = ir_div(b, j, places),
+                place = ir_mod(b, j, places);
+    ir_set(b, sum, ir_f32(b, 0));
+    const ir_id p = loop(&a, a.k, IR_REDUCE, 2), x = ir_load(b, a.x, at(&a, i, a.k, p), 1),
+                w = ir_load(b, a.w, at(&a, at(&a, image, a.k, p), places, place), 1);
+    ir_set(b, sum, ir_fma(b, ir_cast(b, IR_F32, x), ir_cast(b, IR_F32, w), ir_get(b, sum)));
+    ir_end(b);
+    ir_store(b, a.y, at(&a, at(&a, image, a.m, i), places, place), ir_get(b, sum));
+    ir_end(b), ir_end(b);
+    return make_end(&a);
+}
+
 /* y = x * w: m and n are multiples of 8, along which neighbours lie side by side; any k. Copied in
  * pieces */
 static const ir_kernel *halves_turned(lab *l, sizes s) {
@@ -543,6 +567,7 @@ static const struct {
     {"halves-copied", halves_copied},
     {"halves-across", halves_across},
     {"halves-turned", halves_turned},
+    {"halves-images", halves_images},
     {"halves-grouped", halves_grouped},
     {"random", random_kernel},
 };
@@ -930,6 +955,41 @@ static const ir_kernel *optimised(test *t, lab *l, maker *m, sizes s, const ir_s
     return k;
 }
 
+/* y[image, 0, place] = 4 i .. 4 i + 3, which lie side by side in one image: any number of i. */
+static void images(test *t) {
+    enum { TURNS = 25, PLACES = 20, LINE = 24, FOUR = 4 };
+    static const ir_pass order[] = {IR_PASS_FOLD, IR_PASS_CSE, IR_PASS_STRENGTH,
+                                    IR_PASS_FOLD, IR_PASS_CSE, IR_PASS_VECTOR};
+    static uint32_t got[TURNS * FOUR / PLACES * LINE];
+    lab l;
+    beryl_error error = {0};
+    seeded_open(&l, 1);
+    ir_builder *b = ir_begin(&l.arena, "images", 1, 1, 1);
+    const ir_memory y = ir_buffer(b, IR_U32, IR_READ_WRITE, "y");
+    const ir_id i = ir_loop(b, ir_u32(b, 0), ir_param(b, IR_U32, "n"), ir_u32(b, 1)),
+                places = ir_u32(b, PLACES);
+    for (uint32_t k = 0; k < FOUR; k++) {
+        const ir_id x = ir_add(b, ir_mul(b, i, ir_u32(b, FOUR)), ir_u32(b, k)),
+                    image = ir_mul(b, ir_div(b, x, places), ir_u32(b, LINE));
+        ir_store(b, y, ir_add(b, image, ir_mod(b, x, places)), x);
+    }
+    ir_end(b);
+    const ir_kernel *plain = NULL, *k = NULL;
+    const ir_schedule schedule = {.vector = FOUR};
+    beryl_status status = ir_finish(b, &plain, &error);
+    if (!status)
+        status = ir_passes_run(&l.arena, plain, &schedule, order, sizeof order / sizeof *order,
+                               true, &k, &error);
+    ir_run run = {.groups = {1, 1, 1}, .params = {TURNS}};
+    run.buffers[0].data = got, run.buffers[0].size = sizeof got;
+    if (!status) status = ir_interpret(&l.heap, k, &run, &error);
+    if (status) test_fail(t, __FILE__, __LINE__, "%s", error.message);
+    for (uint32_t n = 0; !status && n < TURNS * FOUR; n++)
+        CHECK_INT(t, got[n / PLACES * LINE + n % PLACES], n);
+    if (!status) CHECK_INT(t, count_op(k, IR_STORE, IR_BUFFER, FOUR), 1);
+    lab_close(t, &l);
+}
+
 /* What the passes are for, seen in the kernel that comes out. */
 static void check_shapes(test *t) {
     lab l;
@@ -1032,6 +1092,12 @@ static void check_shapes(test *t) {
         k = optimised(t, &l, halves_turned, (sizes){64, 64, 64}, &s);
         CHECK_INT(t, count_op(k, IR_COPY_COMMIT, 0, 0), 3);
         CHECK_INT(t, count_op(k, IR_STORE, IR_WORKGROUP, 1), 0);
+        /* all of k at once, in one place */
+        ir_schedule once = s;
+        once.dims[2].stage = 32;
+        k = optimised(t, &l, halves_images, (sizes){64, 64, 64}, &once);
+        CHECK_INT(t, count_op(k, IR_COPY_COMMIT, 0, 0), 1);
+        CHECK_INT(t, k->workgroups[0].count, 64 * (32 + 8));
         ir_schedule direct = {.vector = 8,
                               .subgroup = 8,
                               .workgroup_bytes = 1 << 17,
@@ -1076,6 +1142,14 @@ static void check_shapes(test *t) {
         ir_schedule s;
         ir_schedule_default(halves_bf16(&l, (sizes){64, 64, 64}), &caps, extents, &s);
         CHECK(t, s.fragments);
+        /* short sums have no tile for one workgroup a unit */
+        const uint64_t wide[IR_DIM_MAX] = {256, 1 << 17, 64},
+                       deep[IR_DIM_MAX] = {256, 1 << 17, 128};
+        caps.workgroup_bytes = 227 << 10;
+        ir_schedule_default(halves_bf16(&l, (sizes){64, 64, 64}), &caps, deep, &s);
+        CHECK_INT(t, ir_schedule_tile(&s, 0) * ir_schedule_tile(&s, 1), 256 * 128);
+        ir_schedule_default(halves_bf16(&l, (sizes){64, 64, 64}), &caps, wide, &s);
+        CHECK_INT(t, ir_schedule_tile(&s, 0) * ir_schedule_tile(&s, 1), 128 * 128);
         /* its sums are of f32 */
         ir_schedule_default(halves_f16(&l, (sizes){64, 64, 64}), &caps, extents, &s);
         CHECK(t, !s.fragments);
@@ -1239,6 +1313,7 @@ void test_ir_pass(test *t) {
         if (test_case(t, "ir-pass/any-order/%s", kernels[k].name)) run_kernel(t, 1, k, rounds);
     static const ir_type types[] = {IR_F32, IR_F16, IR_BF16, IR_F64, IR_I8,  IR_I16,
                                     IR_I32, IR_I64, IR_U8,   IR_U16, IR_U32, IR_U64};
+    if (test_case(t, "ir-pass/images-are-stored-in-vectors")) images(t);
     if (test_case(t, "ir-pass/neighbours-share-divisions")) {
         neighbours(t, 36, 28);
         neighbours(t, 24, 196);

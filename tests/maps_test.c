@@ -68,6 +68,7 @@ static const problem problems[] = {
     {"mean-larger", RESIZED, {0, 2, 5}, 0, 1, false, BERYL_RESIZE_MEAN, 2, 8},
     {"resized-and-padded", RESIZED_PADDED, {0, 9, 5}, 0, 1, false, BERYL_RESIZE_LINEAR, 2, 8},
     {"places", PLACES, {0, 9, 5}, 0, 1, true, 0, 2, 0},
+    {"pad-twice-of-many", PAD_TWICE, {131, 60, 7}, 0, 1, false, 0, 0, 0},
     {"places-of-rows", PLACES, {3, 0, 8}, 0, 1, false, 0, 1, 0},
     {"none-of-many", NONE, {2, 513, 1040}, 2, 1, false, 0, 0, 0},
     {"turned-in-squares", TURNED, {2, 132, 260}, 0, 1, false, 0, 0, 0},

@@ -60,25 +60,24 @@ static const codegen_helper helpers[] = {
     /* ---- narrow types */
     {"wrap_i8", ALL, "fn wrap_i8(x: i32) -> i32 {\n    return i32(u32(x) << 24u) >> 24u;\n}\n"},
     {"wrap_i16", ALL, "fn wrap_i16(x: i32) -> i32 {\n    return i32(u32(x) << 16u) >> 16u;\n}\n"},
-    /* Nearest even, by integers: built-ins may round as they like. Without branches, since it
-     * stands many times in a kernel. Below the smallest normal half the last bits are cut off. */
+    /* Nearest even: built-ins may round as they like. Without branches, since it stands many times
+     * in a kernel. Below the smallest normal half a sum has the steps that halves have there. */
     {"f16_by_bits", ALL,
      "fn f16_by_bits(x: f32) -> u32 {\n"
      "    let bits: u32 = bitcast<u32>(x);\n"
      "    let size: u32 = bits & 0x7fffffffu;\n"
-     "    let small: bool = size < 0x38800000u;\n"
-     "    let away: u32 = 126u - (size >> 23u);\n"
-     "    let shift: u32 = select(13u, select(25u, away, away < 25u), small);\n"
-     "    let digits: u32 = select(size - 0x38000000u, (size & 0x7fffffu) | 0x800000u, small);\n"
-     "    let rounded: u32 = (digits + ((1u << (shift - 1u)) - 1u) + ((digits >> shift) & 1u)) >> shift;\n"
+     "    let usual: u32 = (size - 0x37fff001u + ((size >> 13u) & 1u)) >> 13u;\n"
+     "    let small: u32 = bitcast<u32>(bitcast<f32>(size) + 0.5f) - 0x3f000000u;\n"
      "    let large: u32 = select(0x7c00u, 0x7e00u, size > 0x7f800000u);\n"
-     "    return ((bits >> 16u) & 0x8000u) | select(rounded, large, size >= 0x47800000u);\n"
+     "    let number: u32 = select(usual, small, size < 0x38800000u);\n"
+     "    return ((bits >> 16u) & 0x8000u) | select(number, large, size >= 0x47800000u);\n"
      "}\n"},
     /* of values that are halves already; what packing makes of infinity is anybody's guess */
     {"f16_of_f32", WGSL,
      "fn f16_of_f32(x: f32) -> u32 {\n"
      "    return select(pack2x16float(vec2<f32>(x, 0.0)) & 0xffffu, ((bitcast<u32>(x) >> 16u) & 0x8000u) | 0x7c00u, (bitcast<u32>(x) & 0x7fffffffu) == 0x7f800000u);\n"
      "}\n"},
+    {"f16x2_by_bits", WGSL, "fn f16x2_by_bits(x: f32, y: f32) -> u32 {\n    return f16_by_bits(x) | (f16_by_bits(y) << 16u);\n}\n"},
     {"f32_of_f16", WGSL, "fn f32_of_f16(x: u32) -> f32 {\n    return unpack2x16float(x).x;\n}\n"},
     {"round_f16", WGSL, "fn round_f16(x: f32) -> f32 {\n    return f32_of_f16(f16_by_bits(x));\n}\n"},
     {"f16x2_of_f32", ALL, "fn f16x2_of_f32(x: f32, y: f32) -> u32 {\n    return f16_of_f32(x) | (f16_of_f32(y) << 16u);\n}\n"},

@@ -417,19 +417,25 @@ static void load(codegen *g, ir_id id) {
     if (bars) codegen_line(g, "%s", g->language->barrier);
 }
 
-const char *codegen_stored(codegen *g, const ir_instruction *i, uint32_t lane) {
+const char *codegen_before_cast(codegen *g, const ir_instruction *i, uint32_t lane) {
     const ir_instruction *from = &g->k->code[i->in[1]];
-    const bool rounds = from->type == IR_F16 && i->space != IR_REGISTER && !g->language->wgsl &&
-                        g->language->language != DEVICE_C;
+    const bool rounds = from->type == IR_F16;
     uint32_t place = lane;
     while (rounds && from->op == IR_COMPOSE) {
         const uint32_t each = (uint32_t)from->width / from->n_in;
         from = &g->k->code[from->in[place / each]];
         place %= each;
     }
-    if (rounds && from->op == IR_CAST && g->k->code[from->in[0]].type == IR_F32)
-        return codegen_operand(g, from, 0, place);
-    return codegen_operand(g, i, 1, lane);
+    return rounds && from->op == IR_CAST && g->k->code[from->in[0]].type == IR_F32
+               ? codegen_operand(g, from, 0, place)
+               : NULL;
+}
+
+const char *codegen_stored(codegen *g, const ir_instruction *i, uint32_t lane) {
+    const bool rounds =
+        i->space != IR_REGISTER && !g->language->wgsl && g->language->language != DEVICE_C;
+    const char *before = rounds ? codegen_before_cast(g, i, lane) : NULL;
+    return before ? before : codegen_operand(g, i, 1, lane);
 }
 
 static void store(codegen *g, const ir_instruction *i) {

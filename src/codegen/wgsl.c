@@ -245,8 +245,12 @@ static void store(codegen *g, const ir_instruction *i, const char *index,
     const uint32_t shift = u->per == 2 ? 1 : 2, bits = 32 / u->per;
     const char *words[16], *first = codegen_print(g, "((%s) >> %uu)", index, (unsigned)shift);
     if (i->width >= u->per) {
-        for (uint32_t w = 0; w < i->width / u->per; w++)
-            words[w] = codegen_word(g, (ir_type)i->type, values, i->width, w);
+        for (uint32_t w = 0; w < i->width / u->per; w++) {
+            const char *x = codegen_before_cast(g, i, w * u->per),
+                       *y = codegen_before_cast(g, i, w * u->per + 1);
+            words[w] = x && y ? codegen_print(g, "f16x2_by_bits(%s, %s)", x, y)
+                              : codegen_word(g, (ir_type)i->type, values, i->width, w);
+        }
         write_units(g, i, u, first, i->width / u->per, words);
         return;
     }

@@ -88,6 +88,8 @@ void codegen_line(codegen *g, const char *format, ...)
 /* An expression in WGSL's syntax as the language writes it. */
 const char *codegen_own(codegen *g, const char *expression);
 const char *codegen_operand(codegen *g, const ir_instruction *i, uint32_t operand, uint32_t lane);
+/* What the lane of a store's operand was before a cast to f16; NULL: there is none. */
+const char *codegen_before_cast(codegen *g, const ir_instruction *i, uint32_t lane);
 /* What to store of operand 1's lane. Storing rounds to f16 as a cast does, so of what was cast for
  * the store alone: what it was before. */
 const char *codegen_stored(codegen *g, const ir_instruction *i, uint32_t lane);

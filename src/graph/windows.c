@@ -106,6 +106,23 @@ static bool has_kernel(graph *g, const char *what, graph_value x, graph_value we
                                 graph_shape_text(g, k->rank, k->dim, text[1]), groups);
 }
 
+/* x with what lies around it, which *w then has no more, in lines of whole vectors: their last
+ * elements are in no window. */
+static graph_value with_even_lines(graph *g, graph_value x, uint32_t n_axis, graph_window *w) {
+    enum { VECTOR = 4 };
+    const uint32_t last = n_axis - 1;
+    const graph_dim line = dim_of(g, x, last + 2);
+    const uint32_t n = line.size + w[last].pad_before + w[last].pad_after;
+    if (line.extent || n == line.size || n % VECTOR == 0) return x;
+    w[last].pad_after += VECTOR - n % VECTOR;
+    for (uint32_t i = 0; x && i < n_axis; i++) {
+        if (w[i].pad_before || w[i].pad_after)
+            x = graph_pad(g, x, i + 2, w[i].pad_before, w[i].pad_after, 0);
+        w[i].pad_before = w[i].pad_after = 0;
+    }
+    return x ? graph_narrow(g, x, last + 2, 0, n, 1) : 0;
+}
+
 graph_value graph_conv(graph *g, graph_value x, graph_value weight, uint32_t n_axis,
                        const graph_window *windows, uint32_t groups) {
     graph_window w[3];
@@ -116,8 +133,11 @@ graph_value graph_conv(graph *g, graph_value x, graph_value weight, uint32_t n_a
     const uint32_t out = dim_of(g, weight, 0).size;
     graph_own own = {.kind = OWN_CONV, .in = {x, weight}, .n_axis = n_axis, .groups = groups};
     memcpy(own.windows, w, sizeof w);
+    if (groups > 1) {
+        x = with_even_lines(g, x, n_axis, w);
+        weight = in_groups(g, weight, 0, groups);
+    }
     own.all = windows_of(g, x, n_axis, w, 0);
-    if (groups > 1) weight = in_groups(g, weight, 0, groups);
     own.out = convolve(g, own.all, weight, n_axis, groups, out);
     return BUILD_IS_SMALL ? own.out : graph_own_rule(g, own);
 }

@@ -342,6 +342,23 @@ static uint32_t vector_most(const tree_walk *c, bool serial) {
     return bytes < 4 ? VECTOR_BYTES / bytes : 4;
 }
 
+/* The widest vector that is stored as a whole where all that is made is inside for some elements
+ * alone, and is read one by one. 1: there is none. */
+static uint32_t widest_in_pieces(const tree_walk *c, uint32_t inner) {
+    uint32_t wide = c->w.size[inner].extent ? 1 : TREE_PIECES;
+    while (c->w.size[inner].factor % wide) wide /= 2;
+    for (uint32_t v = 0; v < c->t.n_value; v++)
+        if (c->t.values[v].kind == TREE_INPUT && !c->t.values[v].inside) return 1;
+    for (uint32_t i = 0; i < c->t.n_out; i++) {
+        const tree_value *x = &c->t.values[c->t.out[i]];
+        if (x->kind != TREE_WITHIN || x->type == IR_BOOL || c->step[i] != 1) return 1;
+        while (c->t.seen[i].offset % wide) wide /= 2;
+        for (uint32_t d = 0; d < inner; d++)
+            while (c->w.stride[i][d] % wide) wide /= 2;
+    }
+    return wide;
+}
+
 /* Sets the walk of c, whose tree is read. chooses: numbers are asked for (tile_choose). */
 static element_form form_of(lowering *l, tree_walk *c, bool chooses) {
     const graph_tensor *tensors[LOWER_WALK_TENSORS];
@@ -355,13 +372,15 @@ static element_form form_of(lowering *l, tree_walk *c, bool chooses) {
     const uint32_t most = vector_most(c, f.serial);
     f.ragged = c->w.n == 1 && row % most && tree_widest(c, most, row, false, 0) > 1;
     f.wide = tree_widest(c, most, row, !f.ragged, inner);
-    const bool apart =
-        f.wide == 1 && !tile_serial(l) && graph_element_bound(c->t.shape) >= MANY && chooses;
+    const bool alone = f.wide == 1 && !tile_serial(l) && chooses,
+               apart = alone && graph_element_bound(c->t.shape) >= MANY;
+    if (!BUILD_IS_SMALL && alone && graph_element_bound(c->t.shape) >= TURNED_MANY && !is_turned(c))
+        f.wide = widest_in_pieces(c, inner), c->pieces = f.wide > 1;
     if (chooses) f.wide = tile_choose(l, "vector", f.wide, 1, f.wide);
     f.lanes = f.serial ? 1 : tile_serial(l) ? SOFTWARE_LANES : LANES;
     if (chooses && !f.serial)
         f.lanes = tile_choose(l, "lanes", f.lanes, 16, l->caps->workgroup_invocations);
-    f.each = f.serial ? SERIAL_VECTORS : apart ? SINGLES : 1;
+    f.each = f.serial ? SERIAL_VECTORS : apart ? SINGLES / f.wide : 1;
     if (chooses)
         f.each = tile_choose(l, "vectors", f.each, 1,
                              f.serial   ? UINT32_MAX

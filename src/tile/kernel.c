@@ -12,7 +12,13 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { HASH_SEED = 5, WIDE_GPU = 4, LANES_MAX = 256, ITEMS = 16 /* lanes of a vector, at most */ };
+enum {
+    HASH_SEED = 5,
+    WIDE_GPU = 4,
+    LANES_MAX = 256,
+    ITEMS = 16, /* lanes of a vector, at most */
+    JOINED = 8
+};
 
 /* ---- bindings and parameters ----------------------------------------------------------------- */
 
@@ -297,9 +303,23 @@ static beryl_status step_of(tile_kernel *k, const ir_kernel *kernel, const ir_sc
         else lower_count_param(s, a->name, a->count);
     }
     lower_groups_3d(s, counts[0], per[0], counts[1], per[1], counts[2], per[2]);
-    if (schedule) lower_groups_share(s);
+    if (schedule && !k->joins) lower_groups_share(s);
     if (k->once) lower_once(s);
     return lower_step_end(s, error);
+}
+
+/* Powers of two alone, and no large ones, so that shapes share a kernel. */
+static uint32_t promise_of(const tile_argument *a) {
+    enum { MOST = 256 };
+    uint32_t multiple = 1;
+    if (a->is_float || a->count.extent) return 1;
+    while (multiple < MOST && a->count.factor % (2 * (uint64_t)multiple) == 0) multiple *= 2;
+    return multiple;
+}
+
+static void promise(const tile_kernel *k, ir_schedule *schedule) {
+    for (uint32_t i = 0; i < k->n_argument; i++)
+        schedule->param_multiple[i] = promise_of(&k->arguments[i]);
 }
 
 static bool is_trial(const tile_kernel *k) {
@@ -321,26 +341,19 @@ beryl_status tile_end_3d(tile_kernel *k, lower_count x, uint32_t per_x, lower_co
     beryl_status status =
         is_trial(k) ? ir_finish(k->b, &made.kernel, error) : ir_take(k->b, &made.kernel, error);
     if (status == BERYL_OK && is_trial(k)) return keep_trial(k, &made, error);
-    if (status == BERYL_OK) status = step_of(k, made.kernel, NULL, made.counts, made.per, error);
+    ir_schedule joined = {.vector = JOINED};
+    if (k->joins) promise(k, &joined);
+    if (status == BERYL_OK)
+        status = step_of(k, made.kernel, k->joins ? &joined : NULL, made.counts, made.per, error);
     base_arena_fini(&k->arena);
     return status;
-}
-
-/* Powers of two alone, and no large ones, so that shapes share a kernel. */
-static uint32_t promise_of(const tile_argument *a) {
-    enum { MOST = 256 };
-    uint32_t multiple = 1;
-    if (a->is_float || a->count.extent) return 1;
-    while (multiple < MOST && a->count.factor % (2 * (uint64_t)multiple) == 0) multiple *= 2;
-    return multiple;
 }
 
 /* What it gets on this device, with what the plan promises of its parameters. */
 static void schedule_of(const tile_kernel *k, const ir_kernel *plain,
                         const uint64_t extents[IR_DIM_MAX], ir_schedule *schedule) {
     ir_schedule_default(plain, k->l->caps, extents, schedule);
-    for (uint32_t i = 0; i < k->n_argument; i++)
-        schedule->param_multiple[i] = promise_of(&k->arguments[i]);
+    promise(k, schedule);
 }
 
 beryl_status tile_end_marked(tile_kernel *k, const lower_count counts[IR_DIM_MAX],

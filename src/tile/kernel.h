@@ -57,6 +57,7 @@ typedef struct tile_kernel {
     uint32_t n_place, n_argument;
     uint32_t rounds; /* ir_schedule.rounds */
     bool once;       /* lower_once */
+    bool joins;      /* loads of neighbours become one, where they are seen to begin so */
 } tile_kernel;
 
 /* One thread runs all lanes of a workgroup (processors, WebGPU in software): a lane a row, work

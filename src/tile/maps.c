@@ -303,9 +303,23 @@ static bool is_settled(const tree_walk *c, const tree_value *x, bool *holds) {
     return false;
 }
 
+/* A vector of which some elements may be inside. */
+static ir_id in_pieces(tree_walk *c, const tree_spot *s, uint32_t v) {
+    ir_id each[TREE_PIECES];
+    for (uint32_t e = 0; e < s->wide; e++) {
+        tree_spot own = *s;
+        tree_spot_begin(&own, 1);
+        for (uint32_t t = 0; t < c->t.n_tensor; t++)
+            own.at[t] = tile_add(c->k, s->at[t], e * c->step[t]);
+        each[e] = tree_map_value(c, &own, v);
+    }
+    return ir_compose(c->k->b, each, s->wide);
+}
+
 ir_id tree_map_value(tree_walk *c, tree_spot *s, uint32_t v) {
     ir_builder *b = c->k->b;
     const tree_value *x = &c->t.values[v];
+    if (!BUILD_IS_SMALL && c->pieces && s->wide > 1) return in_pieces(c, s, v);
     if (x->kind == TREE_RESIZED) return resized(c, s, x);
     if (x->kind == TREE_PLACE) return ir_splat(b, ir_cast(b, IR_I32, s->at[x->guard]), s->wide);
     const ir_type type = held_type(x->type);

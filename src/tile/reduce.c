@@ -407,6 +407,7 @@ static beryl_status whole_rows(lowering *l, const graph_node *node, reduce *r, c
     tile_kernel k;
     tile_begin(&k, l, node, name, lanes);
     c->k = &k;
+    k.joins = !BUILD_IS_SMALL && c->apart;
     ir_builder *b = k.b;
     if (f->span) ir_subgroup(b, f->span);
     tree_declare(c);

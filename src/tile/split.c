@@ -11,7 +11,8 @@ enum {
     TERMS_WIDE = 512,
     TERMS_UNIT = 64, /* parts are multiples of */
     BYTES_MAX = 64 << 20,
-    UNITS_UNKNOWN = 64
+    UNITS_UNKNOWN = 64,
+    AHEAD = 16 /* parts that are asked for at once */
 };
 
 bool tile_split_is_thin(uint64_t rows, uint64_t columns) {
@@ -60,11 +61,19 @@ ir_id tile_split_sum(tile_kernel *k, const tile_split *s, ir_id terms, ir_memory
                      ir_id size) {
     ir_builder *b = k->b;
     const ir_memory sum = ir_register(b, IR_F32, 1);
-    const ir_id n = count(k, s, terms);
-    ir_set(b, sum, ir_f32(b, 0));
-    const ir_id i = ir_loop(b, ir_u32(b, 0), n, ir_u32(b, 1));
-    const ir_id x = ir_load(b, parts, ir_add(b, ir_mul(b, i, size), at), 1);
-    ir_set(b, sum, ir_add(b, ir_get(b, sum), x));
+    const ir_id n = count(k, s, terms), zero = ir_f32(b, 0);
+    const uint32_t each = s->n < AHEAD ? s->n : AHEAD;
+    const bool whole = !s->terms.extent && s->n % each == 0;
+    ir_set(b, sum, zero);
+    const ir_id i = ir_loop(b, ir_u32(b, 0), n, ir_u32(b, each));
+    ir_id x[AHEAD];
+    for (uint32_t e = 0; e < each; e++) {
+        const ir_id own = tile_add(k, i, e),
+                    here = whole || !e ? own : ir_min(b, own, ir_sub(b, n, ir_u32(b, 1)));
+        x[e] = ir_load(b, parts, ir_add(b, ir_mul(b, here, size), at), 1);
+        if (!whole && e) x[e] = ir_select(b, ir_lt(b, own, n), x[e], zero);
+    }
+    for (uint32_t e = 0; e < each; e++) ir_set(b, sum, ir_add(b, ir_get(b, sum), x[e]));
     ir_end(b);
     return ir_get(b, sum);
 }

@@ -25,6 +25,7 @@ enum {
     TREE_PRODUCTS = 2,
     TREE_COUNTS = 12,  /* sizes that maps ask for */
     TREE_MOVES = 4,    /* of them, that a tensor is moved by */
+    TREE_PIECES = 4,   /* elements of a vector that are made one by one */
     TREE_LOW_MAX = 64, /* columns */
     TREE_MOVED = UINT8_MAX
 };
@@ -196,7 +197,8 @@ typedef struct tree_walk {
     /* terms: of a weighted sum */
     ir_id offset[LOWER_WALK_TENSORS], size[GRAPH_RANK_MAX], terms[TREE_VALUES], counts[TREE_COUNTS];
     uint32_t step[LOWER_WALK_TENSORS]; /* from one element of a vector to the next */
-    bool apart;                    /* vectors are read an element at a time, wherever they lie */
+    bool apart;  /* vectors are read an element at a time, wherever they lie */
+    bool pieces; /* what is inside for some elements of a vector is made of each alone */
     ir_id row[LOWER_WALK_TENSORS]; /* rows: where this one begins */
     uint32_t level;
     tree_settled settled;

@@ -361,7 +361,7 @@ static uint64_t multiple_at(const pass_edit *e, const ir_instruction *code, ir_i
     uint64_t found = 1, shift;
     if (i->op == IR_ADD || i->op == IR_SUB || i->op == IR_OR || i->op == IR_XOR)
         found = common(x, y);
-    else if (i->op == IR_MIN || i->op == IR_MAX) found = common(in[0], in[1]);
+    else if (i->op == IR_MIN || i->op == IR_MAX || i->op == IR_MOD) found = common(in[0], in[1]);
     else if (i->op == IR_MUL || i->op == IR_FMA) {
         found = x * y > all ? all : x * y;
         if (i->op == IR_FMA) found = common(found, z);

@@ -460,6 +460,16 @@ static void by_copies(product *p, ir_id warp_m, ir_id warp_n) {
     plain(e, IR_BARRIER);
 }
 
+/* One tile of each factor has all of k: what hides its loads are other workgroups. */
+static void by_once(product *p, ir_id warp_m, ir_id warp_n) {
+    pass_edit *e = p->e;
+    begin_copies(p, 1);
+    count(p, IR_COPY_WAIT, 0);
+    plain(e, IR_BARRIER);
+    for (uint32_t s = 0; s < p->depth / DEPTH; s++)
+        multiply(p, warp_m, warp_n, pass_u32(e, 0), pass_u32(e, s * DEPTH));
+}
+
 /* The loop over stretches of k, whose sums are added to the whole ones: all rounds but the last
  * are one, of that one STRETCH turns. *from, *to: what a stretch has. */
 static void open_stretches(product *p, ir_id *from, ir_id *to) {
@@ -571,6 +581,7 @@ static void push(product *p) {
     clear(p, p->fragments[0]);
     if (p->whole != p->fragments[0]) clear(p, p->whole);
     if (p->direct) by_direct(p, warp);
+    else if (p->once) by_once(p, warp_m, warp_n);
     else if (p->slots == 1) by_stores(p, warp_m, warp_n);
     else if (p->a.copied && p->b.copied) by_copies(p, warp_m, warp_n);
     else by_turns(p, warp_m, warp_n);

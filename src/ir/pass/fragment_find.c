@@ -191,6 +191,9 @@ bool fragment_find(product *p) {
     look_at_memory(p, &p->a), look_at_memory(p, &p->b);
     p->slots = along->unroll > 1 && along->unroll <= 8 ? along->unroll : 1;
     if (p->slots > 2 && !(p->a.copied && p->b.copied)) p->slots = 2;
+    uint32_t k;
+    p->once = p->slots > 1 && p->a.copied && p->b.copied &&
+              pass_const(e->in->code, pass_at(e, p->k)->in[1], &k) && k <= p->depth;
     p->subgroup = s->subgroup;
     p->direct = false;
     p->rounds = s->rounds;
@@ -204,5 +207,6 @@ bool fragment_find(product *p) {
         p->a.warps /= WARPS, p->a.each = WARPS;
         p->b.warps = WARPS, p->b.each /= WARPS;
     }
+    if (p->once) p->slots = 1;
     return !p->rounds && fits(p);
 }

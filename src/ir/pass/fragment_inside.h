@@ -39,6 +39,7 @@ typedef struct product {
     side a, b;
     uint32_t depth, subgroup;
     uint32_t slots;  /* tiles of each factor in workgroup memory */
+    bool once;       /* one of each, by copies: all of k */
     bool direct;     /* products straight from there */
     uint32_t rounds; /* of those: ir_schedule.rounds */
     uint32_t strip;  /* fragments of c that leave at a time */

@@ -137,6 +137,9 @@ static void look(const ir_kernel *k, const uint64_t *extents, shape *s) {
 static void pointwise(const shape *s, ir_schedule *out) {
     uint32_t inner = s->outer[s->n - 1], wide = s->lanes;
     uint32_t block = s->extents[inner] >= 4 && !s->host ? 4 : 1;
+    uint64_t all = 1;
+    for (uint32_t i = 0; i < s->n; i++) all *= s->extents[s->outer[i]];
+    while (block > 1 && all / block / wide < s->units) block /= 2; /* all units have a part */
     uint32_t x = power_up_to((s->extents[inner] + block - 1) / block, wide);
     out->dims[inner] = (ir_schedule_dim){
         .group = 1, .lane = 1, .lanes = (uint16_t)x, .block = (uint16_t)block, .split = true};
@@ -188,14 +191,17 @@ static uint32_t fragment_bytes(const tile_form *t, const tile_depth *d) {
 
 /* Matrix units: lanes are subgroups, blocks fragments of 16 by 8. */
 static void fragments(const shape *s, uint32_t k, ir_schedule *out) {
-    /* the first ones: a subgroup has 16 m and all n of its tile; they want long sums */
-    enum { DIRECT = 3, DIRECT_DEPTH = 256 };
+    /* the first ones: a subgroup has 16 m and all n of its tile; they want long sums. Short ones
+     * have but one tile of each factor, and several workgroups a unit, none of them large */
+    enum { DIRECT = 3, DIRECT_DEPTH = 256, SHORT = 5, SHORT_DEPTH = 64 };
     static const tile_form forms[] = {{8, 1, 1, 32, 170}, {8, 1, 1, 16, 140}, {4, 1, 1, 16, 110},
                                       {4, 4, 2, 8, 100},  {2, 4, 4, 8, 100},  {2, 4, 2, 8, 90},
                                       {2, 2, 2, 8, 70},   {2, 2, 2, 4, 50},   {1, 2, 4, 2, 30},
                                       {4, 2, 1, 2, 30},   {1, 1, 4, 4, 30},   {1, 1, 4, 2, 20}};
     static const tile_depth depths[] = {{64, 4}, {64, 3}, {32, 4}, {32, 3}, {32, 2}, {16, 2}};
-    const uint32_t first = s->direct && s->extents[k] >= DIRECT_DEPTH ? 0 : DIRECT,
+    const uint32_t first = s->direct && s->extents[k] >= DIRECT_DEPTH ? 0
+                           : s->extents[k] <= SHORT_DEPTH             ? SHORT
+                                                                      : DIRECT,
                    n_form = sizeof forms / sizeof *forms, n_depth = sizeof depths / sizeof *depths;
     const tile_form *t = choose_tile(s, forms + first, n_form - first, 16, 8);
     uint32_t d = t < forms + DIRECT ? 0 : 1; /* the deepest that fits, with the fewest barriers */
