@@ -493,16 +493,16 @@ typedef struct packed_shape {
     uint32_t rows, depth, dispatches;
     const char *text; /* the other ones, of `type` */
     base_type type;
-    uint32_t dims[2][3]; /* SHORT_ROWS: the extent */
+    uint32_t dims[2][4]; /* SHORT_ROWS: the extent */
 } packed_shape;
 
 static void build_panels(typed_side *s, const void *user) {
     const packed_shape *w = user;
     graph_value in[2];
     for (uint32_t k = 0; k < 2; k++) {
-        graph_dim d[3];
+        graph_dim d[4];
         uint32_t rank = 0;
-        for (; rank < 3 && w->dims[k][rank]; rank++)
+        for (; rank < 4 && w->dims[k][rank]; rank++)
             d[rank] = (graph_dim){w->dims[k][rank], w->dims[k][rank] == SHORT_ROWS};
         in[k] = typed_input(s, w->type, rank, d);
     }
@@ -577,7 +577,7 @@ static void packs(test *t) {
         {.name = "shorter-lines", .rows = 300, .depth = 9, .dispatches = 2},
         {.name = "lines-far-apart", .depth = 260, .dispatches = 2},
         {.name = "columns-by-columns",
-         .dispatches = 4,
+         .dispatches = 3,
          .text = "km,kn->mn",
          .type = TYPE_F32,
          .dims = {{40, SHORT_ROWS}, {40, 130}}},
@@ -586,8 +586,19 @@ static void packs(test *t) {
          .text = "oc,bcp->bop",
          .type = TYPE_F32,
          .dims = {{70, 80}, {3, 80, 52}}},
+        /* stretches of 10, in chunks of 320 and one of 180; of 6 of each batch */
+        {.name = "stretches",
+         .dispatches = 2,
+         .text = "oc,bcp->bop",
+         .type = TYPE_F32,
+         .dims = {{70, 80}, {50, 80, 10}}},
+        {.name = "stretches-of-halves",
+         .dispatches = 3,
+         .text = "aoc,acbp->aobp",
+         .type = TYPE_F16,
+         .dims = {{2, 64, 64}, {2, 64, 24, 6}}},
         {.name = "halves-in-batches",
-         .dispatches = 4,
+         .dispatches = 3,
          .text = "bmk,bkn->bmn",
          .type = TYPE_F16,
          .dims = {{2, 64, 64}, {2, 64, 80}}},
@@ -597,7 +608,7 @@ static void packs(test *t) {
          .type = TYPE_F16,
          .dims = {{64, 80}, {64, 80}}},
         {.name = "odd-halves",
-         .dispatches = 4,
+         .dispatches = 3,
          .text = "mk,kn->mn",
          .type = TYPE_BF16,
          .dims = {{67, 70}, {70, 67}}}};

@@ -148,6 +148,13 @@ static const struct program {
      1,
      0,
      {10, 7, 4, 1, 23, 20, 17, 14, 36, 33, 30, 27, 49, 46, 43, 40}},
+    {"vectors-that-begin-anywhere",
+     "%0 = local u32 x\n%1 = const u32 5\n%2 = mul u32 %0 %1\n%3 = const u32 4\n"
+     "%4 = lt bool %0 %3\nif %4\n%6 = load u32x4 buffer 0 anywhere %2\n"
+     "store buffer 1 anywhere %2 %6\nend\n",
+     1,
+     0,
+     {1, 4, 7, 10, 100, 16, 19, 22, 25, 100, 31, 34, 37, 40, 100, 46}},
     {"async-copies-arrive-when-waited-for",
      "workgroup 0 u32 32\n%0 = local u32 x\n%1 = const u32 4\n%2 = mul u32 %0 %1\n%3 = const u32 "
      "6\n"

@@ -96,7 +96,8 @@ static void build_memory(ir_builder *b) {
     ir_id zero = ir_u32(b, 0), one = ir_u32(b, 1), stride = ir_u32(b, 16);
     ir_id v = ir_load(b, x, zero, 8);
     ir_store(b, s, zero, v);
-    ir_store(b, r, zero, v);
+    x.anywhere = true;
+    ir_store(b, r, zero, ir_load(b, x, one, 8));
     ir_store(b, r, zero, ir_swizzle(b, ir_splat(b, ir_extract(b, v, 3), 4), 4, 0x3210));
     ir_id lanes[16];
     for (int i = 0; i < 16; i++) lanes[i] = ir_cast(b, IR_I8, ir_group(b, (uint32_t)i % 3));
@@ -380,6 +381,10 @@ static const struct refusal {
     {"store buffer 0 %0 %1\n", "read only"},
     {"store buffer 2 %0 %1\n", "operand 1 is f32"},
     {"%6 = load f16x8 workgroup 1 %0\n", "swizzle"},
+    {"%6 = load f16x4 workgroup 1 anywhere %0\n", "swizzle"},
+    {"%6 = load f32 buffer 0 anywhere %0\n", "no vector"},
+    {"store register 0 anywhere %0 %4\n", "no vector"},
+    {"%6 = const i32 1\n%7 = atomic_add i32 buffer 2 anywhere %0 %6\n", "no vector"},
     {"%6 = atomic_add f32 buffer 1 %0 %1\n", "cannot give the type f32"},
     {"%6 = atomic_max u32 register 1 %0 %0\n", "workgroup array and the width 1"},
     {"%6 = splat u32x2 %0\n%7 = atomic_max u32x2 workgroup 2 %0 %6\n", "the width 1"},

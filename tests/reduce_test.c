@@ -32,6 +32,7 @@ static const problem problems[] = {
     {"columns-in-parts", 2, {300, 40}, 1, true, true},
     {"deep-columns", 2, {5000, 8}, 1, true, false},
     {"many-rows", 2, {70001, 3}, 2, false, false},
+    {"windows", 3, {0, 62, 64}, 24, false, false}, /* of 3 by 3, 65,536 and more */
 };
 
 static const base_type types[] = {TYPE_F32, TYPE_F16, TYPE_BF16, TYPE_F64, TYPE_I32, TYPE_U8,
@@ -73,6 +74,7 @@ static void build(typed_side *s, const void *user) {
     for (uint32_t i = 0; i < w->p->rank; i++)
         d[i] = w->p->dims[i] ? (graph_dim){w->p->dims[i], 0} : (graph_dim){ROWS, 1};
     graph_value x = typed_input(s, w->type, w->p->rank, d);
+    for (uint32_t i = 1; w->p->axes == 24 && i < 3; i++) x = graph_windows(s->g, x, i, 3, 1);
     if (w->joined) /* the same numbers, another kernel */
         x = w->type == TYPE_BOOL ? graph_bit_not(s->g, x) : graph_neg(s->g, x);
     typed_output(s, graph_reduce(s->g, w->op, x, w->p->axes, w->joined && w->op == OP_MEAN));

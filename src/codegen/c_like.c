@@ -88,6 +88,16 @@ void codegen_c_load(codegen *g, const ir_instruction *i, const char *index, cons
         values[lane] = codegen_unword(g, type, words, lane);
 }
 
+/* Halves that C stores as they were loaded: their bits where they lie. NULL: they are others. */
+static const char *bits_of(codegen *g, const ir_instruction *i) {
+    const ir_instruction *from = i->n_in == 2 ? &g->k->code[i->in[1]] : i;
+    if (g->language->language != DEVICE_C || ir_lanes(g->k) > 1 || from->op != IR_LOAD ||
+        from->width > 1 || from->space != IR_BUFFER || from->type != i->type ||
+        g->k->buffers[from->array].access != IR_READ)
+        return NULL;
+    return place(g, from, codegen_index_of(g, from, 0), 0);
+}
+
 void codegen_c_store(codegen *g, const ir_instruction *i, const char *index,
                      const char *const *values) {
     const ir_type type = (ir_type)i->type;
@@ -96,7 +106,10 @@ void codegen_c_store(codegen *g, const ir_instruction *i, const char *index,
         for (uint32_t lane = 0; lane < i->width; lane++) {
             const char *value = values[lane];
             if (i->space != IR_REGISTER && element < 4) {
-                if (type == IR_F16 || type == IR_BF16) value = codegen_to_bits(g, type, value);
+                if (type == IR_F16 || type == IR_BF16) {
+                    const char *bits = bits_of(g, i);
+                    value = bits ? bits : codegen_to_bits(g, type, value);
+                }
                 value = codegen_print(g, "(%s)%s", codegen_c_memory_type(type), value);
             }
             codegen_line(g, "%s = %s;", place(g, i, index, lane), value);

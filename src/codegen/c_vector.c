@@ -331,17 +331,22 @@ bool codegen_c_wide_lanes(codegen *g, ir_id id) {
     const ir_op op = (ir_op)i->op;
     if (!codegen_c_wide(g, i) || has_masks(g) || i->type == IR_BOOL) return false;
     if (op != IR_SWIZZLE && (op != IR_COMPOSE || i->n_in != 2)) return false;
-    const char *x = g->arrays[i->in[0]], *y = op == IR_SWIZZLE ? x : g->arrays[i->in[1]];
-    if (!x || !y) return false;
+    /* of two vectors side by side, without a vector of both */
+    const ir_instruction *both = op == IR_COMPOSE ? i : &g->k->code[i->in[0]];
+    const bool two = both->op == IR_COMPOSE && both->n_in == 2 && g->arrays[both->in[0]] &&
+                     g->arrays[both->in[1]];
+    const char *x = g->arrays[two ? both->in[0] : i->in[0]], *y = two ? g->arrays[both->in[1]] : x;
+    const unsigned own = both->width / 2u;
+    if (!x || (op == IR_COMPOSE && !two)) return false;
     const char *type = vector_type(g, element_type(g, id), i->width, false);
     base_text places, list;
     base_text_init(&places, g->arena->heap);
     base_text_init(&list, g->arena->heap);
     for (uint32_t lane = 0; lane < i->width; lane++) {
         const unsigned place = op == IR_SWIZZLE ? (unsigned)(i->imm >> 4 * lane & 15) : lane;
-        const bool second = op == IR_COMPOSE && lane >= i->width / 2u;
+        const bool second = two && place >= own;
         base_text_print(&places, ", %u", place);
-        base_text_print(&list, ", %s[%u]", second ? y : x, second ? place - i->width / 2u : place);
+        base_text_print(&list, ", %s[%u]", second ? y : x, second ? place - own : place);
     }
     if (places.failed || list.failed) codegen_no_memory(g);
     else

@@ -400,9 +400,18 @@ static bool is_temporary(const char *text) {
     return !*text || (text[0] == '.' && text[1] && !text[2]);
 }
 
+/* Vectors that begin anywhere are for processors. */
+static bool has_access(codegen *g, const ir_instruction *i) {
+    if (!BUILD_HAS_C_TEXTS || !i->imm || g->arrays || g->language->language == DEVICE_C)
+        return true;
+    codegen_refuse(g, "%s of a vector that begins anywhere", ir_op_of((ir_op)i->op)->name);
+    return false;
+}
+
 static void load(codegen *g, ir_id id) {
     const ir_instruction *i = &g->k->code[id];
     const char *values[16];
+    if (!has_access(g, i)) return;
     const bool bars = i->op == IR_UNIFORM_LOAD && !g->language->wgsl;
     if (codegen_c_wide(g, i)) {
         codegen_c_wide_load(g, id, codegen_index_of(g, i, 0));
@@ -439,6 +448,7 @@ const char *codegen_stored(codegen *g, const ir_instruction *i, uint32_t lane) {
 }
 
 static void store(codegen *g, const ir_instruction *i) {
+    if (!has_access(g, i)) return;
     if (codegen_c_wide(g, i)) {
         codegen_c_wide_store(g, i, codegen_index_of(g, i, 0));
         return;

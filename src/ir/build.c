@@ -130,7 +130,7 @@ void ir_subgroup(ir_builder *b, uint32_t size) {
 }
 
 ir_memory ir_buffer(ir_builder *b, ir_type type, ir_access access, const char *name) {
-    ir_memory at = {IR_BUFFER, 0};
+    ir_memory at = {.space = IR_BUFFER, .array = 0};
     if (!room(b, b ? b->k.n_buffer : 0, IR_BUFFER_MAX, "buffers")) return at;
     char *copy = base_arena_text(b->arena, name, strlen(name));
     if (!copy) return no_memory(b), at;
@@ -141,7 +141,7 @@ ir_memory ir_buffer(ir_builder *b, ir_type type, ir_access access, const char *n
 
 ir_memory ir_workgroup_swizzled(ir_builder *b, ir_type type, uint32_t count, uint8_t bits,
                                 uint8_t base, uint8_t shift) {
-    ir_memory at = {IR_WORKGROUP, 0};
+    ir_memory at = {.space = IR_WORKGROUP, .array = 0};
     if (!room(b, b ? b->k.n_workgroup : 0, IR_ARRAY_MAX, "workgroup arrays")) return at;
     at.array = (uint16_t)b->k.n_workgroup++;
     b->workgroups[at.array] = (ir_array_decl){type, count, bits, base, shift};
@@ -153,7 +153,7 @@ ir_memory ir_workgroup(ir_builder *b, ir_type type, uint32_t count) {
 }
 
 ir_memory ir_register(ir_builder *b, ir_type type, uint32_t count) {
-    ir_memory at = {IR_REGISTER, 0};
+    ir_memory at = {.space = IR_REGISTER, .array = 0};
     if (!room(b, b ? b->k.n_register : 0, IR_ARRAY_MAX, "register arrays")) return at;
     at.array = (uint16_t)b->k.n_register++;
     b->registers[at.array] = (ir_array_decl){.type = type, .count = count};
@@ -170,7 +170,7 @@ ir_fragments ir_fragment(ir_builder *b, ir_role role, ir_type type, uint16_t m, 
 }
 
 ir_memory ir_memory_at(ir_space space, uint32_t array) {
-    return (ir_memory){(uint8_t)space, (uint16_t)array};
+    return (ir_memory){.space = (uint8_t)space, .array = (uint16_t)array};
 }
 
 void ir_param_declare(ir_builder *b, ir_type type, const char *name) {
@@ -426,7 +426,8 @@ static ir_type element_of(const ir_builder *b, ir_memory at) {
 }
 
 ir_id ir_load(ir_builder *b, ir_memory from, ir_id index, uint32_t width) {
-    return emit_at(b, IR_LOAD, element_of(b, from), width, 0, from, 1, &index);
+    return emit_at(b, IR_LOAD, element_of(b, from), width, from.anywhere && width > 1, from, 1,
+                   &index);
 }
 
 ir_id ir_uniform_load(ir_builder *b, ir_memory workgroup, ir_id index) {
@@ -437,7 +438,7 @@ void ir_store(ir_builder *b, ir_memory to, ir_id index, ir_id value) {
     ir_type type;
     uint8_t width;
     if (!shape_of(b, IR_STORE, value, &type, &width)) return;
-    emit_at(b, IR_STORE, type, width, 0, to, 2, (ir_id[]){index, value});
+    emit_at(b, IR_STORE, type, width, to.anywhere && width > 1, to, 2, (ir_id[]){index, value});
 }
 
 ir_id ir_get(ir_builder *b, ir_memory reg) {
@@ -480,7 +481,7 @@ ir_id ir_subgroup_shuffle_xor(ir_builder *b, ir_id x, uint32_t mask) {
  */
 
 void ir_fragment_fill(ir_builder *b, ir_fragments f, ir_id place, ir_id value) {
-    emit_at(b, IR_FRAGMENT_FILL, IR_NONE, 0, 0, (ir_memory){0, f.array}, 2,
+    emit_at(b, IR_FRAGMENT_FILL, IR_NONE, 0, 0, (ir_memory){.array = f.array}, 2,
             (ir_id[]){place, value});
 }
 

@@ -118,7 +118,8 @@ area interpret_area(const machine *m, ir_space space, uint32_t array) {
 }
 
 bool interpret_inside(machine *m, const area *p, uint64_t index, uint64_t width) {
-    if (index % width)
+    const ir_instruction *i = interpret_at(m);
+    if (index % width && !((i->op == IR_LOAD || i->op == IR_STORE) && i->imm))
         interpret_fail(m, "index %llu of %s %u is no multiple of %llu", (unsigned long long)index,
                        p->name, p->array, (unsigned long long)width);
     else if (p->count < width || index > p->count - width)

@@ -28,7 +28,8 @@
  * of the block (loop, if, else) that holds it.
  *
  * Memory. Buffers (global), workgroup arrays and register arrays (one per lane) have elements of
- * one type; the index is in elements, u32 or u64, and a multiple of the access's width. A buffer of
+ * one type; the index is in elements, u32 or u64, and a multiple of the access's width, but for
+ * loads and stores `anywhere`, which only processors have (imm 1). A buffer of
  * 8- or 16-bit elements has a size that is a multiple of 4 bytes, and two lanes may write
  * neighbouring elements of it. Workgroup and register arrays begin undefined. Workgroup arrays are
  * ordered between lanes by `barrier` alone, buffers by nothing but atomics: everything else that
@@ -258,6 +259,7 @@ typedef struct ir_builder ir_builder;
 typedef struct ir_memory { /* a buffer or an array */
     uint8_t space;
     uint16_t array;
+    bool anywhere; /* vectors may begin at any element: in texts for processors alone */
 } ir_memory;
 typedef struct ir_fragments {
     uint16_t array;

@@ -238,9 +238,11 @@
 
 #define IR_MEMORY_LIST(X)                                                                          \
     X(LOAD, load, LOAD, 1, IR_NUMBERS, IR_READS, EXACT,                                            \
-      "elements index .. index + width - 1; index a multiple of width", NO_TEXT, NO_VALUE)         \
+      "elements index .. index + width - 1; index a multiple of width, or anywhere", NO_TEXT,      \
+      NO_VALUE)                                                                                    \
     X(STORE, store, STORE, 2, IR_NUMBERS, IR_WRITES, EXACT,                                        \
-      "elements index .. index + width - 1; index a multiple of width", NO_TEXT, NO_VALUE)         \
+      "elements index .. index + width - 1; index a multiple of width, or anywhere", NO_TEXT,      \
+      NO_VALUE)                                                                                    \
     X(UNIFORM_LOAD, uniform_load, LOAD, 1, IR_NUMBERS,                                             \
       IR_READS | IR_TOGETHER | IR_BARS | IR_SAME_IN_GROUP, EXACT,                                  \
       "barrier, load of a workgroup array at an index that is the same in the workgroup, "         \

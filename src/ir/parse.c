@@ -370,7 +370,10 @@ static void middle(parser *p, ir_instruction *i, ir_form form) {
         break;
     case IR_FORM_LOAD:
     case IR_FORM_STORE:
-    case IR_FORM_ATOMIC: i->space = space(p, &i->array); break;
+    case IR_FORM_ATOMIC:
+        i->space = space(p, &i->array);
+        i->imm = take(p, "anywhere");
+        break;
     case IR_FORM_FRAGMENT_LOAD:
     case IR_FORM_FRAGMENT_STORE:
         i->imm = number(p, UINT16_MAX);

@@ -80,7 +80,10 @@ static void print_middle(base_text *text, const ir_instruction *i, ir_form form)
         break;
     case IR_FORM_LOAD:
     case IR_FORM_STORE:
-    case IR_FORM_ATOMIC: base_text_print(text, " %s %u", space_name(i->space), i->array); break;
+    case IR_FORM_ATOMIC:
+        base_text_print(text, " %s %u%s", space_name(i->space), i->array,
+                        i->imm ? " anywhere" : "");
+        break;
     case IR_FORM_FRAGMENT_FILL: base_text_print(text, " %u", i->array); break;
     case IR_FORM_FRAGMENT_LOAD:
     case IR_FORM_FRAGMENT_STORE:

@@ -229,7 +229,8 @@ static beryl_status check_place(const checker *c, bool writes, ir_type *type) {
     }
     const ir_array_decl *a = array_of(c->k, (ir_space)i->space, i->array);
     if (!a) return wrong(c, "names no buffer or array that is declared");
-    if (a->swizzle_bits && i->width > 1u << a->swizzle_base)
+    if (a->swizzle_bits &&
+        (i->width > 1u << a->swizzle_base || (i->imm && (i->op == IR_LOAD || i->op == IR_STORE))))
         return wrong(c, "is wider than what a swizzle leaves side by side");
     *type = a->type;
     return BERYL_OK;
@@ -245,6 +246,8 @@ static beryl_status check_memory(const checker *c, ir_form form) {
     if (i->type != type)
         return wrong(c, "is %s, the elements are %s", ir_type_name((ir_type)i->type),
                      ir_type_name(type));
+    if (i->imm && (i->imm > 1 || i->width == 1 || i->space == IR_REGISTER))
+        return wrong(c, "anywhere: is no vector in a buffer or a workgroup array");
     if (form == IR_FORM_ATOMIC && (i->space == IR_REGISTER || i->width != 1))
         return wrong(c, "needs a buffer or a workgroup array and the width 1");
     if (i->op == IR_UNIFORM_LOAD) {
@@ -414,10 +417,11 @@ static beryl_status check_unused(const checker *c, ir_form form) {
                   form == IR_FORM_FRAGMENT_LOAD || form == IR_FORM_FRAGMENT_STORE ||
                   form == IR_FORM_FRAGMENT_MULTIPLY || form == IR_FORM_COPY_ASYNC;
     bool array = memory || form == IR_FORM_PARAM || form == IR_FORM_FRAGMENT_FILL;
-    bool imm = form == IR_FORM_CONST || form == IR_FORM_AXIS || form == IR_FORM_EXTRACT ||
-               form == IR_FORM_SWIZZLE || form == IR_FORM_LANE || form == IR_FORM_COUNT ||
-               form == IR_FORM_LOOP || form == IR_FORM_FRAGMENT_MMA ||
-               form == IR_FORM_FRAGMENT_GET || form == IR_FORM_FRAGMENT_SET ||
+    bool imm = i->op == IR_LOAD || i->op == IR_STORE || form == IR_FORM_CONST ||
+               form == IR_FORM_AXIS || form == IR_FORM_EXTRACT || form == IR_FORM_SWIZZLE ||
+               form == IR_FORM_LANE || form == IR_FORM_COUNT || form == IR_FORM_LOOP ||
+               form == IR_FORM_FRAGMENT_MMA || form == IR_FORM_FRAGMENT_GET ||
+               form == IR_FORM_FRAGMENT_SET ||
                (memory && form != IR_FORM_LOAD && form != IR_FORM_STORE && form != IR_FORM_ATOMIC);
     if ((!memory && i->space) || (!array && i->array) || (!imm && i->imm))
         return wrong(c, "sets a field that it does not use");

@@ -3,20 +3,22 @@
  *
  * The one idea: a tile multiplies a few elements of one factor, each spread over a vector, by some
  * vectors of the other one. So the other one is packed in panels as wide as a tile, unless vectors
- * lie along it already; and the first one is packed too where it has its neighbours along depth far
- * from each other, or wants to be cast. Weights are packed once for all runs. Where windows go with
- * depth stands in a table. */
+ * lie along it already; and the first one becomes lines of depth where it has its neighbours along
+ * depth far from each other, or wants to be cast. Weights are packed once for all runs. Where
+ * windows go with depth stands in a table. */
 #include "tile/contract_inside.h"
 
 enum {
-    PANEL = 4 * VECTOR, /* columns of a tile */
-    ROWS = 6,           /* of it */
-    TALL = 8 * ROWS,    /* of a workgroup */
-    FROM = 1 << 18,     /* products */
-    DEPTH_PACKED = 8,   /* of sums that are worth packing */
-    DEPTH_ALONG = 64,   /* of sums along vectors */
-    SIDE_MIN = 8,       /* rows and columns of what schedules make tiles of; */
-    SIDE_CAST = 32      /* of what is cast before */
+    PANEL = 4 * VECTOR,  /* columns of a tile */
+    ROWS = 6,            /* of it */
+    TALL = 8 * ROWS,     /* of a workgroup */
+    FROM = 1 << 18,      /* products */
+    DEPTH_PACKED = 8,    /* of sums that are worth packing */
+    DEPTH_ALONG = 64,    /* of sums along vectors */
+    STRETCH_MIN = 4,     /* rows beside each other that vectors copy, */
+    CHUNK_MAX = 1 << 16, /* and that a lane holds */
+    SIDE_MIN = 8,        /* rows and columns of what schedules make tiles of; */
+    SIDE_CAST = 32       /* of what is cast before */
 };
 
 static uint64_t rounded(uint64_t n, uint64_t unit) {
@@ -111,7 +113,7 @@ static uint64_t packing_cost(const contraction *c, const lowering *l, class_kind
     enum { COPIED = 1, TURNED = 4 };
     const uint32_t t = factor_of(c, rows);
     const axes *of = &c->of[rows], *depth = &c->of[CLASS_DEPTH];
-    const bool lies = last_stride(of, t) == 1 || (spread && last_stride(depth, t) == 1);
+    const bool lies = last_stride(spread ? depth : of, t) == 1;
     return contract_is_lasting(c, l, t) ? 0 : (lies ? COPIED : TURNED) * of->bound * depth->bound;
 }
 
@@ -182,7 +184,7 @@ static void choose(contraction *c, const lowering *l, const graph_tensor *const 
     as.width[t] = (uint32_t)(c->of[along].bound > PANEL && !c->of[along].count.extent
                                  ? PANEL
                                  : rounded(c->of[along].bound, VECTOR));
-    as.width[other] = last_stride(&c->of[CLASS_DEPTH], other) == 1 ? 1 : PANEL;
+    as.width[other] = 1;
     as.panel = as.width[t], as.panels = panels_of(&as, t);
     as.tabled = !as.packed[other] && !contract_is_one(&c->of[CLASS_DEPTH], other);
     if (contract_packed_bytes(&as, t) <= UINT32_MAX &&
@@ -201,10 +203,10 @@ ir_id contract_place_packed(contraction *c, class_kind kind, uint32_t t, ir_id i
     return width == 1 ? at : ir_add(b, at, tile_rem(k, index, width));
 }
 
-/* What a kernel that packs factor t has: panels `first` to `first + n` of its rows. */
+/* What a kernel that packs factor t has. */
 typedef struct packing {
     contraction c; /* as the factor lies */
-    uint32_t t, width, panels, first, n;
+    uint32_t t, width, panels;
     class_kind rows;
     bool batched;
     lengths by[CLASSES];
@@ -256,11 +258,11 @@ static beryl_status pack_vectors(packing *p, lower_count groups, beryl_error *er
     const bool lines = p->width == 1;
     const uint32_t terms = (uint32_t)c->of[CLASS_DEPTH].bound, length = lines ? terms : p->width;
     ir_id group = tile_group(k);
-    const ir_id panel = tile_add(k, tile_rem(k, group, p->n), p->first);
+    const ir_id panel = tile_rem(k, group, p->panels);
     ir_id depth = IR_NO_ID;
     /* a grid of two dimensions may have more groups */
     ir_if(b, ir_lt(b, group, tile_count(k, "groups", groups)));
-    group = tile_div(k, group, p->n);
+    group = tile_div(k, group, p->panels);
     if (!lines) depth = tile_rem(k, group, terms), group = tile_div(k, group, terms);
     const ir_id near = ir_loop(b, ir_u32(b, 0), ir_u32(b, length), ir_u32(b, VECTOR));
     if (lines) packing_copy(p, group, near, panel, panel, ir_u32(b, 0), VECTOR);
@@ -271,6 +273,68 @@ static beryl_status pack_vectors(packing *p, lower_count groups, beryl_error *er
     return tile_end(k, groups, 1, error);
 }
 
+/* How many rows lie beside each other, as they do in panels, though they may begin anywhere, and
+ * how many the lane's memory takes: whole stretches, and whole panels but for the last. */
+static uint32_t stretch_of(const packing *p, uint32_t *chunk) {
+    const axes *rows = &p->c.of[p->rows];
+    if (p->width == 1 || !rows->n || rows->count.extent || last_stride(rows, p->t) != 1 ||
+        p->c.of[CLASS_DEPTH].count.extent)
+        return 0;
+    const uint32_t n = (uint32_t)rows->size[rows->n - 1].factor;
+    *chunk = n;
+    while (*chunk < rows->bound && *chunk <= CHUNK_MAX && *chunk % p->width) *chunk += n;
+    return n >= STRETCH_MIN && *chunk <= CHUNK_MAX ? n : 0;
+}
+
+/* Rows in stretches: a group has a chunk of them at one depth, by way of its own memory. */
+static beryl_status pack_stretches(packing *p, uint32_t length, uint32_t chunk, lower_count batches,
+                                   beryl_error *error) {
+    contraction *c = &p->c;
+    tile_kernel *k = &c->k;
+    ir_builder *b = k->b;
+    const uint32_t terms = (uint32_t)c->of[CLASS_DEPTH].bound,
+                   rows = (uint32_t)c->of[p->rows].bound, parts = (rows + chunk - 1) / chunk,
+                   of_part = (chunk + p->width - 1) / p->width;
+    uint32_t wide = VECTOR;
+    while (wide > length) wide /= 2;
+    const lower_count groups = lower_count_times(batches, (uint64_t)parts * terms);
+    const ir_id zero = ir_u32(b, 0), vector = ir_u32(b, VECTOR), one = ir_u32(b, 1);
+    ir_memory line = ir_workgroup(b, IR_F32, of_part * p->width);
+    line.anywhere = p->x.anywhere = true;
+    ir_id group = tile_group(k);
+    ir_if(b, ir_lt(b, group, tile_count(k, "groups", groups)));
+    const ir_id part = tile_rem(k, group, parts);
+    group = tile_div(k, group, parts);
+    const ir_id depth = tile_rem(k, group, terms), batch = tile_div(k, group, terms),
+                first = tile_mul(k, part, chunk), panel = tile_mul(k, part, of_part);
+    const ir_id n_row = ir_min(b, ir_u32(b, chunk), ir_sub(b, ir_u32(b, rows), first)),
+                n_panel = ir_min(b, ir_u32(b, of_part), ir_sub(b, ir_u32(b, p->panels), panel));
+    if (rows % p->width) { /* no rows, at the end */
+        const ir_id end = tile_mul(k, n_panel, p->width), at = ir_loop(b, n_row, end, vector);
+        ir_store(b, line, ir_min(b, at, ir_sub(b, end, vector)), ir_number(b, IR_F32, VECTOR, 0));
+        ir_end(b);
+    }
+    ir_id at = p->offset;
+    if (p->batched) at = contract_place(c, CLASS_BATCH, &p->by[CLASS_BATCH], p->t, batch, at);
+    at = contract_place(c, CLASS_DEPTH, &p->by[CLASS_DEPTH], p->t, depth, at);
+    const ir_id row = ir_loop(b, zero, n_row, ir_u32(b, length)),
+                from = contract_place(c, p->rows, &p->by[p->rows], p->t, ir_add(b, first, row), at);
+    ir_id near = ir_loop(b, zero, ir_u32(b, length), ir_u32(b, wide));
+    if (length % wide) near = ir_min(b, near, ir_u32(b, length - wide));
+    ir_store(b, line, ir_add(b, row, near),
+             ir_cast(b, IR_F32, ir_load(b, p->x, ir_add(b, from, near), wide)));
+    ir_end(b), ir_end(b);
+    line.anywhere = false;
+    const ir_id i = ir_loop(b, zero, n_panel, one), to = ir_add(b, panel, i);
+    ir_id place = p->batched ? ir_add(b, tile_mul(k, batch, p->panels), to) : to;
+    place = tile_mul(k, ir_add(b, tile_mul(k, place, terms), depth), p->width);
+    near = ir_loop(b, zero, ir_u32(b, p->width), vector);
+    ir_store(b, p->out, ir_add(b, place, near),
+             ir_load(b, line, ir_add(b, tile_mul(k, i, p->width), near), VECTOR));
+    ir_end(b), ir_end(b), ir_end(b);
+    return tile_end(k, groups, 1, error);
+}
+
 /* Panels beside one another are lines of the factor, so they go first. */
 static beryl_status pack_elements(packing *p, beryl_error *error) {
     contraction *c = &p->c;
@@ -278,18 +342,17 @@ static beryl_status pack_elements(packing *p, beryl_error *error) {
     ir_builder *b = k->b;
     const bool lines = p->width == 1;
     const axes *batches = &c->of[CLASS_BATCH], *terms = &c->of[CLASS_DEPTH];
-    const lower_count count = c->of[p->rows].count, panels = {p->n, 0}, width = {p->width, 0};
+    const lower_count count = c->of[p->rows].count, panels = {p->panels, 0}, width = {p->width, 0};
     const ir_id one = ir_u32(b, 1), zero = ir_u32(b, 0);
     ir_id batch = zero, near = zero, panel, row, depth = IR_NO_ID;
     if (p->batched) batch = contract_turns(b, &p->by[CLASS_BATCH], IR_PARALLEL, DIM_BATCH);
     if (!lines) depth = contract_turns(b, &p->by[CLASS_DEPTH], IR_PARALLEL, DIM_DEPTH);
     if (lines) panel = contract_turns(b, &p->by[p->rows], IR_PARALLEL, DIM_OUTER);
-    else panel = ir_loop_marked(b, zero, ir_u32(b, p->n), one, IR_PARALLEL, DIM_OUTER);
+    else panel = ir_loop_marked(b, zero, ir_u32(b, p->panels), one, IR_PARALLEL, DIM_OUTER);
     if (lines) depth = contract_turns(b, &p->by[CLASS_DEPTH], IR_PARALLEL, DIM_INNER);
     else near = ir_loop_marked(b, zero, ir_u32(b, p->width), one, IR_PARALLEL, DIM_INNER);
-    panel = tile_add(k, panel, p->first);
     row = ir_add(b, tile_mul(k, panel, p->width), near);
-    if (!lines && (count.extent || (uint64_t)(p->first + p->n) * p->width > count.factor))
+    if (!lines && (count.extent || (uint64_t)p->panels * p->width > count.factor))
         row = ir_min(b, row, ir_sub(b, p->by[p->rows].count, one));
     packing_copy(p, batch, depth, panel, row, near, 1);
     ir_end(b), ir_end(b);
@@ -301,7 +364,7 @@ static beryl_status pack_elements(packing *p, beryl_error *error) {
                                             [DIM_INNER] = lines ? terms->count : width};
     const uint64_t extents[IR_DIM_MAX] = {[DIM_BATCH] = p->batched ? batches->bound : 0,
                                           [DIM_DEPTH] = lines ? 0 : terms->bound,
-                                          [DIM_OUTER] = lines ? c->of[p->rows].bound : p->n,
+                                          [DIM_OUTER] = lines ? c->of[p->rows].bound : p->panels,
                                           [DIM_INNER] = lines ? terms->bound : p->width};
     return tile_end_marked(k, counts, extents, error);
 }
@@ -319,36 +382,26 @@ bool contract_has_vectors(const contraction *c, const lowering *l, uint32_t t, c
 }
 
 /* Packs panels of factor t. */
-static beryl_status pack_panels(const contraction *c, lowering *l, uint32_t t, uint32_t first,
-                                uint32_t n, beryl_error *error) {
+static beryl_status pack(const contraction *c, lowering *l, uint32_t t, beryl_error *error) {
     packing p = {.t = t,
                  .width = c->width[t],
                  .panels = panels_of(c, t),
-                 .first = first,
-                 .n = n,
                  .rows = rows_of(c, t),
                  .batched = contract_moves(&c->of[CLASS_BATCH], t)};
     const bool lines = p.width == 1;
     const axes *rows = &c->of[p.rows], *depth = &c->of[CLASS_DEPTH], *batch = &c->of[CLASS_BATCH];
-    lower_count groups = p.batched ? batch->count : (lower_count){1, 0};
-    groups.factor *= lines ? n : n * depth->bound;
+    const lower_count batches = p.batched ? batch->count : (lower_count){1, 0};
+    lower_count groups = batches;
+    groups.factor *= lines ? p.panels : p.panels * depth->bound;
     const bool whole = !depth->count.extent && !rows->count.extent &&
                        (lines ? depth->bound : p.width) % VECTOR == 0 &&
-                       (uint64_t)(first + n) * p.width <= rows->bound &&
+                       (uint64_t)p.panels * p.width <= rows->bound &&
                        contract_has_vectors(c, l, t, lines ? CLASS_DEPTH : p.rows, VECTOR);
     packing_begin(&p, c, l);
+    uint32_t chunk;
+    const uint32_t length = whole ? 0 : stretch_of(&p, &chunk);
+    if (length) return pack_stretches(&p, length, chunk, batches, error);
     return whole ? pack_vectors(&p, groups, error) : pack_elements(&p, error);
-}
-
-/* A last panel of fewer rows by itself. */
-static beryl_status pack(const contraction *c, lowering *l, uint32_t t, beryl_error *error) {
-    const axes *rows = &c->of[rows_of(c, t)];
-    const uint32_t panels = panels_of(c, t), width = c->width[t],
-                   full = rows->count.extent ? 0 : (uint32_t)(rows->bound / width);
-    if (!full || full == panels || !contract_is_one(rows, t) || last_stride(rows, t) != 1)
-        return pack_panels(c, l, t, 0, panels, error);
-    const beryl_status status = pack_panels(c, l, t, 0, full, error);
-    return status == BERYL_OK ? pack_panels(c, l, t, full, 1, error) : status;
 }
 
 /* Scratch [depth]: where the factor that is not packed goes with depth. */

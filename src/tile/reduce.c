@@ -196,16 +196,24 @@ static void cut(form *f, const lowering *l, uint32_t d, uint64_t groups, uint32_
     f->n_part = (d + f->part - 1) / f->part;
 }
 
+/* Results beside each other are of elements beside each other, or of the same one. */
+static bool is_beside(const tree_walk *c) {
+    const uint32_t last = c->w.n - 1;
+    bool fits = true;
+    for (uint32_t i = 0; i < c->t.n_value; i++)
+        fits = fits && (c->t.values[i].kind == TREE_INPUT || c->t.values[i].kind == TREE_NODE);
+    for (uint32_t i = 0; i < c->t.n_tensor && fits; i++)
+        fits = !c->t.ahead[i] && !c->t.n_move[i] && c->w.stride[i][last] <= 1 &&
+               (i >= c->t.n_out || c->w.stride[i][last]);
+    return fits;
+}
+
 /* Windows: what neighbours read overlaps, and begins anywhere. A lane has `wide` of them. */
 static bool overlaps(const tree_walk *c, uint32_t wide) {
     const uint32_t last = c->w.n - 1;
-    bool fits = c->w.size[last].factor % wide == 0;
-    for (uint32_t i = 0; i < c->t.n_value; i++)
-        fits = fits && (c->t.values[i].kind == TREE_INPUT || c->t.values[i].kind == TREE_NODE);
-    for (uint32_t i = 0; i < c->t.n_tensor && fits; i++) {
-        fits = !c->t.ahead[i] && !c->t.n_move[i] && c->step[i] <= 1;
-        if (i >= c->t.n_out) continue;
-        fits = fits && c->step[i] && c->t.seen[i].offset % wide == 0;
+    bool fits = is_beside(c) && c->w.size[last].factor % wide == 0;
+    for (uint32_t i = 0; i < c->t.n_out && fits; i++) {
+        fits = c->t.seen[i].offset % wide == 0;
         for (uint32_t k = 0; k < last; k++) fits = fits && c->w.stride[i][k] % wide == 0;
     }
     return fits;
@@ -243,10 +251,11 @@ static form form_of(const lowering *l, tree_walk *c, ir_type type) {
     form f = {.rows = 1, .high = 1, .wide = 1, .lanes = 1, .n_part = 1, .part = d};
     f.line = beside && !c->w.size[last].extent && c->w.size[last].factor >= LINE_MIN &&
              !tree_row_varies(&c->t);
+    f.across = f.line ? is_beside(c) : is_across(c, is_short);
+    for (uint32_t i = 0; f.across && i < c->t.n_tensor; i++) c->step[i] = c->w.stride[i][last];
+    if (f.line && f.across) f.wide = LINE_MIN;
     if (f.line) return f;
-    f.across = is_across(c, is_short);
     if (f.across) {
-        for (uint32_t i = 0; i < c->t.n_tensor; i++) c->step[i] = c->w.stride[i][last];
         uint32_t wide = c->w.size[last].extent ? 1 : most;
         for (uint32_t i = 0; i < c->t.n_tensor; i++)
             for (uint32_t k = 0; c->step[i] && k < c->along.n; k++)
@@ -463,12 +472,13 @@ static beryl_status whole_rows(lowering *l, const graph_node *node, reduce *r, c
                        lower_count_times(one, f->n_part), 1, error);
 }
 
-/* Windows on a processor, whose compiler makes vectors of the loop along a line of results: what
- * is the same for all of them is read once, the rest goes on by one step. */
+/* Windows on a processor, along a line of results: what is the same for all of them is read once,
+ * the rest goes on. As vectors where results lie beside each other, of which the last one makes
+ * some results again; else its compiler may find some. */
 static beryl_status lines_of_windows(lowering *l, const graph_node *node, reduce *r,
                                      const char *name, beryl_error *error) {
     tree_walk *c = &r->walk;
-    const uint32_t last = c->w.n - 1, n = (uint32_t)c->w.size[last].factor;
+    const uint32_t last = c->w.n - 1, n = (uint32_t)c->w.size[last].factor, wide = r->f.wide;
     lower_count count = lower_walk_count(l, &c->w);
     count.factor /= n;
     tile_kernel k;
@@ -476,18 +486,20 @@ static beryl_status lines_of_windows(lowering *l, const graph_node *node, reduce
     c->k = &k;
     ir_builder *b = k.b;
     tree_declare(c);
+    for (uint32_t t = 0; t < c->t.n_tensor; t++) c->memory[t].anywhere = true;
     const ir_id length = tree_walk_length(c), group = tile_group(&k), zero = ir_u32(b, 0);
     ir_id begin[LOWER_WALK_TENSORS], x[RESULTS];
     ir_if(b, ir_lt(b, group, tile_count(&k, "lines", count)));
     tree_place(c, tile_mul(&k, group, n), 1, false, begin);
-    const ir_id i = ir_loop(b, zero, ir_u32(b, n), ir_u32(b, 1));
+    ir_id i = ir_loop(b, zero, ir_u32(b, n), ir_u32(b, wide));
+    if (n % wide) i = ir_min(b, i, ir_u32(b, n - wide));
     for (uint32_t t = 0; t < c->t.n_tensor; t++)
         c->row[t] = c->w.stride[t][last]
                         ? ir_add(b, begin[t], tile_mul(&k, i, c->w.stride[t][last]))
                         : begin[t];
     sum_up(r, zero, length, 1, x);
     for (uint32_t s = 0; s < results(r); s++)
-        ir_store(b, c->memory[s], c->row[s], finished(r, x[s], length, 1));
+        ir_store(b, c->memory[s], c->row[s], finished(r, x[s], length, wide));
     ir_end(b), ir_end(b);
     return tile_end(&k, count, 1, error);
 }

@@ -160,7 +160,8 @@ static void push_one(block *b, uint32_t i) {
     if (guarded) pass_close(e);
     if (!b->kept[i]) return;
     ir_id place = pass_binary(e, IR_MUL, b->r, pass_u32(e, at->width));
-    pass_store(e, (ir_memory){IR_REGISTER, (uint16_t)(b->kept[i] - 1)}, place, e->map[i]);
+    pass_store(e, (ir_memory){.space = IR_REGISTER, .array = (uint16_t)(b->kept[i] - 1)}, place,
+               e->map[i]);
 }
 
 static void push_chunk(block *b, uint32_t first, uint32_t last) {
@@ -182,8 +183,9 @@ static void push_chunk(block *b, uint32_t first, uint32_t last) {
         if (is_pure(at)) pass_copy(e, d);
         else {
             ir_id place = pass_binary(e, IR_MUL, b->r, pass_u32(e, at->width));
-            e->map[d] = pass_load(e, (ir_type)at->type, at->width,
-                                  (ir_memory){IR_REGISTER, (uint16_t)(b->kept[d] - 1)}, place);
+            e->map[d] = pass_load(
+                e, (ir_type)at->type, at->width,
+                (ir_memory){.space = IR_REGISTER, .array = (uint16_t)(b->kept[d] - 1)}, place);
         }
     }
     for (uint32_t i = first; i < last;) {

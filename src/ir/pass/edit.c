@@ -249,10 +249,10 @@ static ir_memory add_array(pass_edit *e, ir_space space, ir_array_decl *arrays, 
                            ir_type type, uint32_t count) {
     if (*n == IR_ARRAY_MAX) {
         e->too_large = true;
-        return (ir_memory){(uint8_t)space, UINT16_MAX};
+        return (ir_memory){.space = (uint8_t)space, .array = UINT16_MAX};
     }
     arrays[*n] = (ir_array_decl){.type = type, .count = count};
-    return (ir_memory){(uint8_t)space, (uint16_t)(*n)++};
+    return (ir_memory){.space = (uint8_t)space, .array = (uint16_t)(*n)++};
 }
 
 ir_memory pass_register(pass_edit *e, ir_type type, uint32_t count) {

@@ -272,7 +272,7 @@ static void body(product *p, ir_id m, ir_id n, ir_id inside, ir_id value) {
             for (uint32_t x = p->k; x < e->close[p->k]; x++)
                 if (pass_at(e, x)->op == IR_STORE)
                     pass_const(e->in->code, pass_at(e, x)->in[0], &sum_place);
-            ir_memory sum = {IR_REGISTER, p->array};
+            ir_memory sum = {.space = IR_REGISTER, .array = p->array};
             ir_id place = pass_u32(e, sum_place);
             pass_store(e, sum, place,
                        pass_binary(e, IR_ADD, pass_load(e, IR_F32, 1, sum, place), value));

@@ -279,7 +279,7 @@ static void share(reduction *r) {
     uint32_t step = 1;
     pass_const(e->in->code, at->in[2], &step);
     for (uint32_t c = 0; c < r->n; c++) {
-        ir_memory m = {IR_REGISTER, r->cells[c].array};
+        ir_memory m = {.space = IR_REGISTER, .array = r->cells[c].array};
         ir_id place = pass_u32(e, r->cells[c].place);
         r->cells[c].old = pass_load(e, r->cells[c].type, 1, m, place);
         pass_store(e, m, place,
@@ -292,12 +292,14 @@ static void share(reduction *r) {
         pass_loop(e, from, e->map[at->in[1]], pass_u32(e, r->lanes * step), ir_mark_bits(mark, 0));
     pass_copy_range(e, r->loop + 1, e->close[r->loop] + 1);
     for (uint32_t c = 0; c < r->n; c++)
-        values[c] = pass_load(e, r->cells[c].type, 1, (ir_memory){IR_REGISTER, r->cells[c].array},
+        values[c] = pass_load(e, r->cells[c].type, 1,
+                              (ir_memory){.space = IR_REGISTER, .array = r->cells[c].array},
                               pass_u32(e, r->cells[c].place));
     if (fits_subgroup(r)) by_subgroup(r, values);
     else by_tree(r, values);
     for (uint32_t c = 0; c < r->n; c++)
-        pass_store(e, (ir_memory){IR_REGISTER, r->cells[c].array}, pass_u32(e, r->cells[c].place),
+        pass_store(e, (ir_memory){.space = IR_REGISTER, .array = r->cells[c].array},
+                   pass_u32(e, r->cells[c].place),
                    pass_binary(e, r->cells[c].op, r->cells[c].old, values[c]));
 }
 

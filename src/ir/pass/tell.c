@@ -25,9 +25,10 @@ typedef struct telling {
 static bool is_candidate(const telling *t, uint32_t i) {
     const ir_instruction *at = pass_at(t->e, i);
     const uint32_t parent = t->e->parent[i];
-    return at->op == IR_LOAD && at->space == IR_BUFFER && !t->written[at->array] && !t->done[i] &&
-           ir_type_bytes((ir_type)at->type) == 4 && pass_at(t->e, at->in[0])->type == IR_U32 &&
-           !t->lanes[at->in[0]] && (parent == IR_NO_ID || !t->lanes[parent]);
+    return at->op == IR_LOAD && !at->imm && at->space == IR_BUFFER && !t->written[at->array] &&
+           !t->done[i] && ir_type_bytes((ir_type)at->type) == 4 &&
+           pass_at(t->e, at->in[0])->type == IR_U32 && !t->lanes[at->in[0]] &&
+           (parent == IR_NO_ID || !t->lanes[parent]);
 }
 
 /* The value is there before instruction i, or can be computed there. */
@@ -109,8 +110,8 @@ static void push_told(telling *t, uint32_t i, const uint32_t *members) {
         own = part;
     }
     if (shared != IR_NO_ID) own = pass_binary(e, IR_ADD, own, e->map[shared]);
-    const ir_id loaded =
-        pass_load(e, (ir_type)first->type, first->width, (ir_memory){IR_BUFFER, first->array}, own);
+    const ir_id loaded = pass_load(e, (ir_type)first->type, first->width,
+                                   (ir_memory){.space = IR_BUFFER, .array = first->array}, own);
     for (uint32_t m = 0; m < t->n; m++) {
         const ir_instruction told = {.op = IR_SUBGROUP_BROADCAST,
                                      .type = first->type,

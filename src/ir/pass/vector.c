@@ -181,7 +181,7 @@ static void push(vectors *v, uint32_t i) {
     pass_edit *e = v->e;
     const ir_instruction *at = pass_at(e, i);
     access *own = &v->accesses[i];
-    ir_memory memory = {at->space, at->array};
+    ir_memory memory = {.space = at->space, .array = at->array};
     if (!own->member) {
         pass_copy(e, i);
         return;

@@ -228,7 +228,7 @@ static void push(wide *w) {
     pass_close(e);
     for (uint32_t s = 0; s < w->n_sum; s++) {
         const ir_instruction *store = pass_at(e, w->stores[s]);
-        const ir_memory sum = {IR_REGISTER, store->array};
+        const ir_memory sum = {.space = IR_REGISTER, .array = store->array};
         uint32_t place = 0;
         pass_const(e->in->code, store->in[0], &place);
         ir_id at = pass_u32(e, place),
