@@ -681,7 +681,9 @@ beryl_status graph_judge_run(graph_judge *j, const uint32_t *extents, beryl_erro
         const graph_node *node = &j->g->nodes.data[i];
         if (node->dead || (graph_node_needs(j->g, node) & empty)) continue;
         work w = {.j = j, .node = node};
-        reference_call call = {.node = node, .store = j->store, .heap = j->g->heap, .error = error};
+        uint32_t done = 0;
+        reference_call call = {
+            .node = node, .store = j->store, .heap = j->g->heap, .error = error, .done = &done};
         for (uint32_t k = 0; k < node->n_in; k++)
             call.in[k] = (w.in[k] = operand_of(j, node->in[k], extents)).ref;
         for (uint32_t k = 0; k < node->n_out; k++)
