@@ -990,6 +990,31 @@ static void images(test *t) {
     lab_close(t, &l);
 }
 
+/* All of k lies in one tile of each factor, of which several workgroups fit a unit. */
+static void short_sums(test *t) {
+    lab l;
+    seeded_open(&l, 1);
+    ir_schedule s = {.vector = 8,
+                     .subgroup = 8,
+                     .fragments = true,
+                     .dims = {{.lanes = 2, .block = 2}, {.block = 4}, {.stage = 32, .unroll = 3}}};
+    const ir_kernel *k = optimised(t, &l, halves_images, (sizes){64, 64, 64}, &s);
+    CHECK_INT(t, count_op(k, IR_COPY_COMMIT, 0, 0), 1);
+    CHECK_INT(t, k->workgroups[0].count, 64 * (32 + 8));
+    const uint64_t wide[IR_DIM_MAX] = {256, 1 << 17, 64}, deep[IR_DIM_MAX] = {256, 1 << 17, 128};
+    const device_caps caps = {.kind = DEVICE_DISCRETE,
+                              .subgroups = true,
+                              .subgroup_size = 32,
+                              .workgroup_bytes = 227 << 10,
+                              .fragments = DEVICE_FRAGMENT_BIT(DEVICE_FRAGMENT_BF16_F32)};
+    k = halves_bf16(&l, (sizes){64, 64, 64});
+    ir_schedule_default(k, &caps, deep, &s);
+    CHECK_INT(t, ir_schedule_tile(&s, 0) * ir_schedule_tile(&s, 1), 256 * 128);
+    ir_schedule_default(k, &caps, wide, &s);
+    CHECK_INT(t, ir_schedule_tile(&s, 0) * ir_schedule_tile(&s, 1), 128 * 128);
+    lab_close(t, &l);
+}
+
 /* What the passes are for, seen in the kernel that comes out. */
 static void check_shapes(test *t) {
     lab l;
@@ -1092,12 +1117,6 @@ static void check_shapes(test *t) {
         k = optimised(t, &l, halves_turned, (sizes){64, 64, 64}, &s);
         CHECK_INT(t, count_op(k, IR_COPY_COMMIT, 0, 0), 3);
         CHECK_INT(t, count_op(k, IR_STORE, IR_WORKGROUP, 1), 0);
-        /* all of k at once, in one place */
-        ir_schedule once = s;
-        once.dims[2].stage = 32;
-        k = optimised(t, &l, halves_images, (sizes){64, 64, 64}, &once);
-        CHECK_INT(t, count_op(k, IR_COPY_COMMIT, 0, 0), 1);
-        CHECK_INT(t, k->workgroups[0].count, 64 * (32 + 8));
         ir_schedule direct = {.vector = 8,
                               .subgroup = 8,
                               .workgroup_bytes = 1 << 17,
@@ -1142,14 +1161,6 @@ static void check_shapes(test *t) {
         ir_schedule s;
         ir_schedule_default(halves_bf16(&l, (sizes){64, 64, 64}), &caps, extents, &s);
         CHECK(t, s.fragments);
-        /* short sums have no tile for one workgroup a unit */
-        const uint64_t wide[IR_DIM_MAX] = {256, 1 << 17, 64},
-                       deep[IR_DIM_MAX] = {256, 1 << 17, 128};
-        caps.workgroup_bytes = 227 << 10;
-        ir_schedule_default(halves_bf16(&l, (sizes){64, 64, 64}), &caps, deep, &s);
-        CHECK_INT(t, ir_schedule_tile(&s, 0) * ir_schedule_tile(&s, 1), 256 * 128);
-        ir_schedule_default(halves_bf16(&l, (sizes){64, 64, 64}), &caps, wide, &s);
-        CHECK_INT(t, ir_schedule_tile(&s, 0) * ir_schedule_tile(&s, 1), 128 * 128);
         /* its sums are of f32 */
         ir_schedule_default(halves_f16(&l, (sizes){64, 64, 64}), &caps, extents, &s);
         CHECK(t, !s.fragments);
@@ -1313,6 +1324,7 @@ void test_ir_pass(test *t) {
         if (test_case(t, "ir-pass/any-order/%s", kernels[k].name)) run_kernel(t, 1, k, rounds);
     static const ir_type types[] = {IR_F32, IR_F16, IR_BF16, IR_F64, IR_I8,  IR_I16,
                                     IR_I32, IR_I64, IR_U8,   IR_U16, IR_U32, IR_U64};
+    if (test_case(t, "ir-pass/short-sums-have-one-tile")) short_sums(t);
     if (test_case(t, "ir-pass/images-are-stored-in-vectors")) images(t);
     if (test_case(t, "ir-pass/neighbours-share-divisions")) {
         neighbours(t, 36, 28);

@@ -27,6 +27,7 @@ typedef struct shape {
     bool halves;                   /* products of f16 or bf16, and units for them */
     bool direct;                   /* that take factors from workgroup memory */
     bool vectors;                  /* a workgroup's lanes are a thread's vectors */
+    bool loops;                    /* a lane has a loop that all wait for */
     bool deep;                     /* 8 elements of a row are less than memory brings at once */
     uint32_t units;                /* workgroups that keep the device busy */
     const ir_kernel *kernel;
@@ -113,6 +114,7 @@ static void look(const ir_kernel *k, const uint64_t *extents, shape *s) {
         if (at->op == IR_IF) continue;
         ir_mark mark = ir_mark_of(at);
         if (mark.kind != IR_PARALLEL && mark.kind != IR_REDUCE) {
+            s->loops = true;
             if (!inside) inside = depth;
             continue;
         }
@@ -139,7 +141,7 @@ static void pointwise(const shape *s, ir_schedule *out) {
     uint32_t block = s->extents[inner] >= 4 && !s->host ? 4 : 1;
     uint64_t all = 1;
     for (uint32_t i = 0; i < s->n; i++) all *= s->extents[s->outer[i]];
-    while (block > 1 && all / block / wide < s->units) block /= 2; /* all units have a part */
+    while (s->loops && block > 1 && all / block / wide < s->units) block /= 2;
     uint32_t x = power_up_to((s->extents[inner] + block - 1) / block, wide);
     out->dims[inner] = (ir_schedule_dim){
         .group = 1, .lane = 1, .lanes = (uint16_t)x, .block = (uint16_t)block, .split = true};
