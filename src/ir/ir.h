@@ -256,10 +256,10 @@ static inline bool ir_has_result(const ir_instruction *i) {
 /* ---- building -------------------------------------------------------------------------------- */
 
 typedef struct ir_builder ir_builder;
-typedef struct ir_memory { /* a buffer or an array */
+typedef struct ir_memory { /* a buffer or an array; four bytes, since it is passed by value */
     uint8_t space;
-    uint16_t array;
     bool anywhere; /* vectors may begin at any element: in texts for processors alone */
+    uint16_t array;
 } ir_memory;
 typedef struct ir_fragments {
     uint16_t array;
