@@ -89,8 +89,8 @@ static bool form_at(const device_caps *caps, const attention_task *a, uint32_t i
            (f->across == ACROSS || f->subgroups);
 }
 
-/* The first that fits the device and has work for all of its units; as measured on an H200
- * through WebGPU (f16 cache; TFLOP/s: d 256 15.2, d 512 15.4). Of few rows the one with the most
+/* The first that fits the device and has work for all of its units: they stand in the order of
+ * their speed on an H200 through WebGPU, of f16 caches. Of few rows the one with the most
  * workgroups. FORMS: none. */
 static uint32_t rule_of(const device_caps *caps, const attention_task *a) {
     const uint32_t units = caps->compute_units ? caps->compute_units : UNITS;
