@@ -11,6 +11,7 @@
 #include "base/build.h"
 #include "base/error.h"
 #include "base/file.h"
+#include "base/quantise.h"
 #include "base/thread.h"
 #include "engine/engine.h"
 
@@ -77,6 +78,13 @@ static void convert(base_type to, const format_lora_half *half, uint64_t at, uin
     }
 }
 
+/* The same as blocks of bytes; numbers [n]: room on the way. */
+static void round_row(const format_lora_half *half, uint64_t at, uint64_t step, uint32_t n,
+                      float *numbers, char *out) {
+    for (uint32_t i = 0; i < n; i++) numbers[i] = format_lora_value(half, at + i * step);
+    base_quantise(TYPE_Q8_0, numbers, out, n);
+}
+
 /* The pair whose ranks stand at place `at` of the A that `pair` shares. */
 static uint32_t sharer(const engine_lora *l, uint32_t pair, uint64_t at) {
     while (l->graph.pairs[pair].a == GEMMA4_NONE || l->graph.pairs[pair].at != at) pair++;
@@ -87,7 +95,8 @@ static uint32_t sharer(const engine_lora *l, uint32_t pair, uint64_t at) {
 static void fill_row(const beryl_engine *e, uint32_t pair, bool is_b, const store_tensor *t,
                      uint64_t row, char *out) {
     const engine_lora *l = &e->lora;
-    const uint32_t width = t->dim[t->rank - 1], size = base_type_block_bytes(t->type);
+    const uint32_t width = t->dim[t->rank - 1];
+    const size_t row_bytes = (size_t)base_type_row_bytes(t->type, width);
     const bool by_rank = !is_b && pair % LORA_COUNT != LORA_EMBED; /* a row is a rank's */
     const uint64_t rows = t->dim[t->rank - 2], expert = row / rows;
     row %= rows;
@@ -95,19 +104,20 @@ static void fill_row(const beryl_engine *e, uint32_t pair, bool is_b, const stor
         pair = sharer(l, pair, row / l->rank);
         row %= l->rank;
     }
-    memset(out, 0, (size_t)width * size);
+    memset(out, 0, row_bytes);
     for (size_t i = 0; i < l->open.count; i++) {
         const beryl_adapter *a = l->open.data[i];
         const format_lora_part *p = part_at(a, pair);
         if (!p || (by_rank && (row < a->rank || row - a->rank >= p->rank))) continue;
         const format_lora_half of = in_pool(a, is_b ? &p->b : &p->a), *half = &of;
         const uint64_t at = expert * half->stride[0];
-        if (by_rank)
-            convert(t->type, half, at + (row - a->rank) * half->stride[1], half->stride[2], width,
-                    1, out);
+        const uint64_t own = at + (row - a->rank) * half->stride[1];
+        if (t->type == TYPE_Q8_0) round_row(half, own, half->stride[2], width, l->numbers, out);
+        else if (by_rank) convert(t->type, half, own, half->stride[2], width, 1, out);
         else
             convert(t->type, half, at + row * half->stride[2], half->stride[1], p->rank,
-                    is_b ? p->factor / a->factor : 1, out + (size_t)a->rank * size);
+                    is_b ? p->factor / a->factor : 1,
+                    out + (size_t)a->rank * base_type_block_bytes(t->type));
     }
 }
 
@@ -178,12 +188,33 @@ static void pool_drop(beryl_engine *e) {
     if (!l->made) return;
     store_cut(&e->store, &l->mark);
     base_heap_give(&e->heap, l->row, l->row_size);
+    base_heap_give(&e->heap, l->numbers, l->n_number * sizeof *l->numbers);
     base_heap_give(&e->heap, l->graph.pairs, pair_count(e) * sizeof *l->graph.pairs);
     l->places.count = 0;
     l->uploading = false;
     l->row = NULL;
+    l->numbers = NULL;
     l->graph.pairs = NULL;
     l->made = false;
+}
+
+/* Is A of the pair kept as blocks of bytes? Each workgroup of a product reads all of A: where a GPU
+ * that may be fast rounds the vector to bytes for the matrix, it multiplies A with them too. */
+static bool is_rounded(const beryl_engine *e, uint32_t pair, const format_lora_part *p) {
+    const format_lora_target first = (format_lora_target)(pair % LORA_COUNT);
+    format_lora_target own;
+    const uint32_t n = gemma4_lora_share(first, &own), layer = pair / LORA_COUNT;
+    bool rounded = e->device && !device_is_processor(device_caps_of(e->device)) &&
+                   e->options.precision != BERYL_PRECISION_EXACT && first < LORA_FIRST_OF_MODEL &&
+                   p->n_expert == 1 && p->in % base_type_block(TYPE_Q8_0) == 0;
+    for (uint32_t i = 0; rounded && i < n; i++) {
+        gemma4_lora_place places[2];
+        const uint32_t k =
+            gemma4_lora_places(&e->model, (format_lora_target)(own + i), layer, places);
+        for (uint32_t j = 0; j < k; j++)
+            rounded &= base_type_is_quantised(e->store.tensors.data[places[j].weight].type);
+    }
+    return rounded;
 }
 
 /* Index in the store, UINT32_MAX: no memory. */
@@ -203,11 +234,13 @@ static uint32_t add_tensor(beryl_engine *e, uint32_t pair, bool is_b, const form
     uint32_t *place = base_vec_add(&e->heap, &l->places);
     if (!place) return UINT32_MAX;
     *place = pair << 1 | is_b;
+    const base_type type = !is_b && is_rounded(e, pair, p) ? TYPE_Q8_0 : l->type;
     const uint32_t index =
-        store_add_weight(&e->store, name, l->type, each ? 3 : 2, dim,
+        store_add_weight(&e->store, name, type, each ? 3 : 2, dim,
                          GROUP_LORA + 1 + pair / LORA_COUNT, e->store.n_source - 1, *offset, false);
     if (index == UINT32_MAX) return index;
-    const size_t row = (size_t)base_type_row_bytes(l->type, width);
+    const size_t row = (size_t)base_type_row_bytes(type, width);
+    if (type == TYPE_Q8_0 && width > l->n_number) l->n_number = width;
     *offset += e->store.tensors.data[index].file_bytes;
     if (row > l->row_size) l->row_size = row;
     return index;
@@ -245,7 +278,7 @@ static beryl_status pool_add(beryl_engine *e, beryl_error *error) {
     uint64_t offset = 0;
     l->mark = store_mark_of(&e->store);
     l->made = true; /* so that it is dropped */
-    l->row_size = 0;
+    l->row_size = l->n_number = 0;
     l->graph.pairs = base_heap_take(&e->heap, n_pair * sizeof *l->graph.pairs);
     bool room = l->graph.pairs;
     const uint32_t dim[2] = {e->options.sessions, LORA_SHARE_MAX * l->rank};
@@ -258,6 +291,9 @@ static beryl_status pool_add(beryl_engine *e, beryl_error *error) {
     }
     l->row = room ? base_heap_take(&e->heap, l->row_size) : NULL;
     if (!l->row) l->row_size = 0;
+    if (room && l->n_number)
+        room = (l->numbers = base_heap_take(&e->heap, l->n_number * sizeof *l->numbers));
+    if (!l->numbers) l->n_number = 0;
     if (!room || (l->row_size == 0 && l->places.count))
         return base_fail(error, BERYL_NO_MEMORY, "out of host memory");
     return store_extend(&e->store, &l->mark, e->options.memory, error);

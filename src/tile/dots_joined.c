@@ -22,7 +22,7 @@ static bool weight_of(const lowering *l, graph_value v, const joined *j) {
     return lower_weight(l, v) && t->rank == 2 && !t->dim[0].extent && !t->dim[1].extent &&
            t->dim[1].size == j->v.rows.k && t->stride[1] == 1 && t->stride[0] == t->dim[1].size &&
            t->offset % t->dim[1].size == 0 &&
-           tile_dots_wants(l, t->type, j->v.rows.bound, j->v.rows.k);
+           tile_dots_wants(l, t->type, t->dim[0].size, j->v.rows.bound, j->v.rows.k);
 }
 
 static bool is_whole(const lowering *l, graph_value v) {

@@ -113,8 +113,7 @@ static uint64_t memory_of(const matvec_choice *c, const matvec_shape *shape, uin
     if (!c->subgroups) bytes += 4ull * c->wg * c->rows * c->n_x * per;
     if (shape->rounded_out) bytes += 4ull * tile_rows_of(c) * c->n_x;
     if (BUILD_HAS_ADAPTERS && c->subgroups) bytes += 4ull * shape->shared;
-    if (BUILD_HAS_ADAPTERS && shape->factors && c->subgroups)
-        bytes += tile_factors_bytes(shape->factors, k);
+    if (BUILD_HAS_ADAPTERS && shape->factors && c->subgroups) bytes += 4ull * shape->factors;
     return bytes + 8ull * c->wg / (c->subgroups ? c->span : 1) +
            (uint64_t)tables * c->copies * TILE_PAIRS_BYTES;
 }

@@ -131,6 +131,7 @@ static bool plan_as(const lowering *l, const fused_matvec *merge, const graph_re
     const lower_separate asked = p->shape.form ? p->shape.form->apart : LOWER_SEPARATE_CHOSEN;
     if (asked != LOWER_SEPARATE_YES && vectors_fit_inside(&p->vectors) &&
         tile_matvec_choose(l->caps, &p->shape, &p->c) &&
+        (!BUILD_HAS_ADAPTERS || matvec_low_takes(p)) &&
         binds(l, bindings + tile_vectors_bindings(l, &p->vectors)) &&
         (!p->shape.has_prologue || asked == LOWER_SEPARATE_NO || prologue_pays(p)))
         return true;
@@ -469,11 +470,13 @@ static void make_tiles(matvec_making *k) {
     if (makes(p)) matvec_low_begin(k, again);
     tile_vectors_make(&k->v);
     if (makes(p)) {
-        if (p->low.stored) tile_factors_part(&k->factors, p->vectors.handed ? NULL : k->v.values);
-        else tile_factors_keep(&k->factors, k->v.values);
-        ir_barrier(b);
-        if (p->low.stored) tile_factors_end(&k->factors);
-        else tile_factors_add(&k->factors);
+        if (p->low.stored) {
+            tile_factors_part(&k->factors, p->vectors.handed ? NULL : k->v.values);
+            ir_barrier(b);
+            tile_factors_end(&k->factors);
+        } else {
+            tile_factors_add(&k->factors);
+        }
         if (again && !p->low.stored) ir_barrier(b);
     }
     ir_id tile =
@@ -545,7 +548,7 @@ static beryl_status make(lowering *l, const graph_node *node, matvec_plan *p, co
     bind_weights(&k);
     if (BUILD_HAS_ADAPTERS) matvec_low_bind(&k);
     tile_vectors_begin(&k.v, &k.m, &p->vectors, p->apart);
-    k.v.keeps = makes(p);
+    k.v.keeps = makes(p) && p->low.stored;
     for (uint32_t i = 0; i < p->n; i++) {
         if (!p->products.ends)
             k.out[i] = tile_bind(ir, outs[i], p->s[i].out, IR_F32, IR_READ_WRITE);

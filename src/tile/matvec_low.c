@@ -15,23 +15,22 @@ static bool side_of(const lowering *l, matvec_plan *p) {
         !l->caps->subgroups || l->caps->subgroup_size < FACTORS_SPAN_MIN ||
         (low->n && graph_base_of(l->g, low->x) != all->side) ||
         !matvec_segment_of(l, all->side_w, p->vectors.rows.k, &s) ||
-        (low->n && s.type != low->type) || base_type_is_quantised(s.type) ||
+        (base_type_is_quantised(s.type) && s.type != TYPE_Q8_0) ||
         lower_stored(l, all->side_w)->n_shard != 1 || s.rows % FACTORS_STEP ||
         s.rows > FACTORS_ROWS_MAX || (all->side_stored && low->n) ||
         !lower_matrix_of(graph_tensor_at(l->g, all->factors), &x) || x.k != s.rows || x.offset)
         return false;
-    if (!all->side_stored &&
-        (uint64_t)s.rows * p->vectors.rows.k * base_type_block_bytes(s.type) > FACTORS_BYTES_MAX)
+    if (!all->side_stored && (uint64_t)s.rows * p->vectors.rows.k > FACTORS_ELEMENTS_MAX)
         return false;
     for (uint32_t i = 0; i < all->n; i++)
         if (low->of[i].r % FACTORS_STEP || low->of[i].offset % FACTORS_STEP) return false;
-    low->type = s.type;
     low->x = all->side;
+    low->a = all->side_w;
+    low->a_type = s.type;
     low->made = s.rows;
     low->first = s.first;
     low->stored = all->side_stored;
     low->factors = all->factors;
-    low->w[low->n++] = all->side_w;
     return true;
 }
 
@@ -63,11 +62,15 @@ bool matvec_low_of(const lowering *l, matvec_plan *p) {
         low->of[i].w = low->n;
         low->w[low->n++] = all->low_w[i];
     }
-    return !low->is || (side_of(l, p) && lower_weights_fit(l, low->w, low->n));
+    return !low->is || (side_of(l, p) && (!low->n || lower_weights_fit(l, low->w, low->n)));
 }
 
 uint32_t matvec_low_bindings(const matvec_plan *p) {
-    return p->low.is ? 2 + p->low.stored : 0;
+    return p->low.is ? 1u + (p->low.n != 0) + (p->low.made != 0) + p->low.stored : 0;
+}
+
+bool matvec_low_takes(const matvec_plan *p) {
+    return !p->low.made || p->low.stored || tile_factors_takes(p->low.a_type, p->c.x);
 }
 
 bool matvec_low_adds(const matvec_plan *p) {
@@ -83,37 +86,53 @@ static uint32_t low_ahead(const matvec_plan *p) {
     return each * p->c.rows * p->per <= LOW_AHEAD_MAX ? each : 0;
 }
 
+/* A, and what is made of it. */
+static void bind_factors(matvec_making *k) {
+    static const char *const planes[PACK_PLANE_MAX] = {"low_a0", "low_a1", "low_a2", "low_a3"};
+    const matvec_low *low = &k->p->low;
+    tile_kernel *ir = &k->m.k;
+    tile_factors *f = &k->factors;
+    const uint32_t n = k->p->vectors.rows.k;
+    const graph_pack_layout *layout = &lower_stored(ir->l, low->a)->shard[0].layout;
+    /* subgroups read plain rows by words, as the products' own lanes do */
+    const ir_type type =
+        low->stored ? tile_weight_element(low->a_type) : tile_matvec_element(low->a_type);
+    uint32_t word = 0;
+    *f = (tile_factors){.m = &k->m, .rows = low->made, .stored = low->stored};
+    tile_weight_made(&f->a, ir, low->a_type, n,
+                     tile_weights(ir, "factors_a", &low->a, 1, type, &word));
+    for (uint32_t j = 0; j < layout->n_plane; j++)
+        f->a.plane[j] =
+            tile_u32(ir, planes[j], (uint32_t)(layout->offset[j] / ir_type_bytes(type)));
+    f->a.start = f->a.plane[0];
+    f->first = tile_u32(ir, "low_first", low->first);
+    f->scales = tile_read(ir, "factors", low->factors);
+    lower_bytes(ir->l, low->made * base_type_row_bytes(low->a_type, n));
+    if (low->stored) f->made = tile_write(ir, "low", low->x);
+    tile_factors_open(f);
+    k->low = f->made;
+}
+
 void matvec_low_bind(matvec_making *k) {
     static const char *const starts[] = {"low_a", "low_b", "low_c"};
-    static const char *const rows[] = {"low_first", "low_first_b", "low_first_c"};
+    static const char *const rows[] = {"low_row", "low_row_b", "low_row_c"};
     static const char *const places[] = {"low_offset", "low_offset_b", "low_offset_c"};
     const matvec_low *low = &k->p->low;
     tile_kernel *ir = &k->m.k;
-    uint32_t words[FUSED_SEGMENT_MAX + 1] = {0};
+    uint32_t words[FUSED_SEGMENT_MAX] = {0};
     if (!low->is) return;
     if (matvec_low_adds(k->p) && low_ahead(k->p))
         k->low_values = ir_register(ir->b, IR_F32, low_ahead(k->p) * k->p->c.rows * k->p->per);
-    const ir_type type = tile_weight_element(low->type);
-    ir_memory from = tile_weights(ir, "low_weights", low->w, low->n, type, words);
-    tile_weight_made(&k->low_w, ir, low->type, 1, from);
-    if (low->made) {
-        tile_factors *f = &k->factors;
-        *f = (tile_factors){.m = &k->m, .rows = low->made, .stored = low->stored};
-        tile_weight_made(&f->a, ir, low->type, k->p->vectors.rows.k, from);
-        f->a.start = tile_u32(ir, "low_made",
-                              words[low->n - 1] * 4 / matvec_element_bytes(low->type) +
-                                  low->first * k->p->vectors.rows.k);
-        f->scales = tile_read(ir, "factors", low->factors);
-        lower_bytes(ir->l,
-                    (uint64_t)low->made * k->p->vectors.rows.k * matvec_element_bytes(low->type));
-        if (low->stored) f->made = tile_write(ir, "low", low->x);
-        tile_factors_open(f);
-        k->low = f->made;
-    } else {
-        k->low = tile_read(ir, "low", low->x);
+    if (low->n) {
+        const ir_type type = tile_weight_element(low->type);
+        tile_weight_made(&k->low_w, ir, low->type, 1,
+                         tile_weights(ir, "low_weights", low->w, low->n, type, words));
     }
+    if (low->made) bind_factors(k);
+    else k->low = tile_read(ir, "low", low->x);
     for (uint32_t i = 0; i < k->p->products.n; i++) {
-        const uint32_t start = words[low->of[i].w] * 4 / matvec_element_bytes(low->type);
+        const uint32_t start =
+            low->n ? words[low->of[i].w] * 4 / matvec_element_bytes(low->type) : 0;
         k->low_start[i] = tile_u32(ir, starts[i], start);
         k->low_row[i] = tile_u32(ir, rows[i], low->of[i].first);
         k->low_at[i] = tile_u32(ir, places[i], low->of[i].offset);

@@ -30,12 +30,13 @@ typedef struct matvec_low {
     } of[FUSED_SEGMENT_MAX];
     uint32_t stride; /* from a vector to the next */
     uint32_t n;
-    graph_value x, w[FUSED_SEGMENT_MAX + 1]; /* x: a value in the buffer of all; w [n] */
-    /* not 0: x has so many elements, which every workgroup makes, with rows of w[n - 1], from
-     * this one on; stored: workgroups of their own do, and here nothing takes them */
+    graph_value x, w[FUSED_SEGMENT_MAX]; /* x: a value in the buffer of all; w [n] */
+    /* not 0: x has so many elements, which every workgroup makes, with rows of the stored tensor
+     * `a` from this one on; stored: workgroups of their own do, and here nothing takes them */
     uint32_t made, first;
+    base_type a_type;
     bool stored;
-    graph_value factors;
+    graph_value a, factors;
 } matvec_low;
 
 typedef struct matvec_plan { /* everything that the kernel is */
@@ -90,6 +91,8 @@ ir_id matvec_chosen(matvec_making *k, uint32_t kind, ir_id tile, const ir_id *of
  * form, or too much for each workgroup. */
 bool matvec_low_of(const lowering *l, matvec_plan *p);
 uint32_t matvec_low_bindings(const matvec_plan *p);
+/* Are factors that it makes itself multiplied with vectors as they are kept there? */
+bool matvec_low_takes(const matvec_plan *p);
 /* Is anything added in this kernel? */
 bool matvec_low_adds(const matvec_plan *p);
 void matvec_low_bind(matvec_making *k);
