@@ -57,9 +57,27 @@ static void put_BF16(const float *x, uint8_t *b) {
     put_u16(b, base_f32_to_bf16(*x));
 }
 
+/* Adapters are rounded so while a user waits: loops that compilers make vectors of. */
 static void put_Q8_0(const float *x, uint8_t *b) {
-    const float d = put_f16(b, fabsf(largest(x, 32)) / 127);
-    for (int j = 0; j < 32; j++) b[2 + j] = (uint8_t)nearest(x[j], d, -127, 127);
+    int32_t most = 0;
+    float size;
+    for (int j = 0; j < 32; j++) {
+        int32_t bits;
+        memcpy(&bits, &x[j], sizeof bits);
+        bits &= 0x7fffffff;
+        bits = bits > 0x7f800000 ? 0 : bits; /* NaN */
+        most = bits > most ? bits : most;
+    }
+    memcpy(&size, &most, sizeof size);
+    const float d = put_f16(b, size / 127), by = d > 0 ? d : INFINITY;
+    for (int j = 0; j < 32; j++) {
+        const float q = x[j] / by + 12582912; /* 1.5 * 2^23, from whose bits on it counts */
+        int32_t whole;
+        memcpy(&whole, &q, sizeof whole);
+        whole = (whole & 0x7fffffff) > 0x7f800000 ? -127 : whole - 0x4b400000;
+        whole = whole < -127 ? -127 : whole;
+        b[2 + j] = (uint8_t)(whole > 127 ? 127 : whole);
+    }
 }
 
 /* 32 numbers of `bits` bits, 4 or 5, in low halves and, of the fifth, single bits. */

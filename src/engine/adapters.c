@@ -24,8 +24,8 @@ enum {
     RANK_STEP = 16,       /* the pool has a multiple of it: whole tiles of matrix units */
     RANK_TOTAL_MAX = 8192,
     CONFIG_MAX = 16 << 20,
-    COPY_THREADS = 8,
-    COPY_ALONE_BYTES = 1 << 20, /* less is not worth a thread */
+    THREADS = 8,           /* that bring an adapter into its forms */
+    ALONE_BYTES = 1 << 20, /* less is not worth a thread */
 };
 
 struct beryl_adapter {
@@ -36,6 +36,11 @@ struct beryl_adapter {
     uint16_t *halves; // [n_half]: the file's F32 from `first` on, for the pool; owned. NULL: none
     const char *first;
     size_t n_half;
+    /* [n_rounded]: rows of A of parts that the pool has as blocks of bytes; owned. NULL: they are
+     * rounded as they are asked for */
+    uint8_t *rounded;
+    size_t n_rounded;
+    uint64_t *rounded_at; // [lora.n_part]: where those of the part begin; UINT64_MAX: it has none
     format_lora lora;
     uint32_t *parts; // [n_pair]: 1 + number of the part; 0: none. In the arena of `lora`
     base_type type;  /* of the pool, if it were alone */
@@ -78,11 +83,20 @@ static void convert(base_type to, const format_lora_half *half, uint64_t at, uin
     }
 }
 
-/* The same as blocks of bytes; numbers [n]: room on the way. */
+/* n numbers as blocks of bytes. */
 static void round_row(const format_lora_half *half, uint64_t at, uint64_t step, uint32_t n,
-                      float *numbers, char *out) {
-    for (uint32_t i = 0; i < n; i++) numbers[i] = format_lora_value(half, at + i * step);
-    base_quantise(TYPE_Q8_0, numbers, out, n);
+                      uint8_t *out) {
+    enum { BLOCK = 32 };
+    for (uint32_t i = 0; i < n; i += BLOCK, out += base_type_block_bytes(TYPE_Q8_0)) {
+        float x[BLOCK];
+        const uint64_t first = at + i * step;
+        if (step == 1)
+            base_dequantise(half->type, half->data + first * base_type_block_bytes(half->type), x,
+                            BLOCK);
+        for (uint32_t j = 0; step != 1 && j < BLOCK; j++)
+            x[j] = format_lora_value(half, first + j * step);
+        base_quantise(TYPE_Q8_0, x, out, BLOCK);
+    }
 }
 
 /* The pair whose ranks stand at place `at` of the A that `pair` shares. */
@@ -112,7 +126,11 @@ static void fill_row(const beryl_engine *e, uint32_t pair, bool is_b, const stor
         const format_lora_half of = in_pool(a, is_b ? &p->b : &p->a), *half = &of;
         const uint64_t at = expert * half->stride[0];
         const uint64_t own = at + (row - a->rank) * half->stride[1];
-        if (t->type == TYPE_Q8_0) round_row(half, own, half->stride[2], width, l->numbers, out);
+        if (t->type == TYPE_Q8_0 && a->rounded)
+            memcpy(out, a->rounded + a->rounded_at[p - a->lora.parts] + (row - a->rank) * row_bytes,
+                   row_bytes);
+        else if (t->type == TYPE_Q8_0)
+            round_row(&p->a, own, half->stride[2], width, (uint8_t *)out);
         else if (by_rank) convert(t->type, half, own, half->stride[2], width, 1, out);
         else
             convert(t->type, half, at + row * half->stride[2], half->stride[1], p->rank,
@@ -188,14 +206,18 @@ static void pool_drop(beryl_engine *e) {
     if (!l->made) return;
     store_cut(&e->store, &l->mark);
     base_heap_give(&e->heap, l->row, l->row_size);
-    base_heap_give(&e->heap, l->numbers, l->n_number * sizeof *l->numbers);
     base_heap_give(&e->heap, l->graph.pairs, pair_count(e) * sizeof *l->graph.pairs);
     l->places.count = 0;
     l->uploading = false;
     l->row = NULL;
-    l->numbers = NULL;
     l->graph.pairs = NULL;
     l->made = false;
+}
+
+/* A GPU that may be fast? */
+static bool may_round(const beryl_engine *e) {
+    return e->device && !device_is_processor(device_caps_of(e->device)) &&
+           e->options.precision != BERYL_PRECISION_EXACT;
 }
 
 /* Is A of the pair kept as blocks of bytes? Each workgroup of a product reads all of A: where a GPU
@@ -204,9 +226,8 @@ static bool is_rounded(const beryl_engine *e, uint32_t pair, const format_lora_p
     const format_lora_target first = (format_lora_target)(pair % LORA_COUNT);
     format_lora_target own;
     const uint32_t n = gemma4_lora_share(first, &own), layer = pair / LORA_COUNT;
-    bool rounded = e->device && !device_is_processor(device_caps_of(e->device)) &&
-                   e->options.precision != BERYL_PRECISION_EXACT && first < LORA_FIRST_OF_MODEL &&
-                   p->n_expert == 1 && p->in % base_type_block(TYPE_Q8_0) == 0;
+    bool rounded = may_round(e) && first < LORA_FIRST_OF_MODEL && p->n_expert == 1 &&
+                   p->in % base_type_block(TYPE_Q8_0) == 0;
     for (uint32_t i = 0; rounded && i < n; i++) {
         gemma4_lora_place places[2];
         const uint32_t k =
@@ -240,7 +261,6 @@ static uint32_t add_tensor(beryl_engine *e, uint32_t pair, bool is_b, const form
                          GROUP_LORA + 1 + pair / LORA_COUNT, e->store.n_source - 1, *offset, false);
     if (index == UINT32_MAX) return index;
     const size_t row = (size_t)base_type_row_bytes(type, width);
-    if (type == TYPE_Q8_0 && width > l->n_number) l->n_number = width;
     *offset += e->store.tensors.data[index].file_bytes;
     if (row > l->row_size) l->row_size = row;
     return index;
@@ -278,7 +298,7 @@ static beryl_status pool_add(beryl_engine *e, beryl_error *error) {
     uint64_t offset = 0;
     l->mark = store_mark_of(&e->store);
     l->made = true; /* so that it is dropped */
-    l->row_size = l->n_number = 0;
+    l->row_size = 0;
     l->graph.pairs = base_heap_take(&e->heap, n_pair * sizeof *l->graph.pairs);
     bool room = l->graph.pairs;
     const uint32_t dim[2] = {e->options.sessions, LORA_SHARE_MAX * l->rank};
@@ -291,9 +311,6 @@ static beryl_status pool_add(beryl_engine *e, beryl_error *error) {
     }
     l->row = room ? base_heap_take(&e->heap, l->row_size) : NULL;
     if (!l->row) l->row_size = 0;
-    if (room && l->n_number)
-        room = (l->numbers = base_heap_take(&e->heap, l->n_number * sizeof *l->numbers));
-    if (!l->numbers) l->n_number = 0;
     if (!room || (l->row_size == 0 && l->places.count))
         return base_fail(error, BERYL_NO_MEMORY, "out of host memory");
     return store_extend(&e->store, &l->mark, e->options.memory, error);
@@ -404,6 +421,7 @@ static void adapter_free(beryl_adapter *a) {
     format_lora_fini(&a->lora);
     base_heap_give(heap, a->data, a->size + 1);
     base_heap_give(heap, a->halves, a->n_half * sizeof *a->halves);
+    base_heap_give(heap, a->rounded, a->n_rounded);
     base_heap_give(heap, a, sizeof *a);
 }
 
@@ -455,40 +473,57 @@ beryl_status engine_adapter_files(base_heap *heap, base_arena *arena, const char
                               : status;
 }
 
-typedef struct copying {
-    char *to;
-    const char *from;
-    size_t size;      /* of `from` */
-    uint16_t *halves; /* not NULL: there instead, of F32 */
-} copying;
+/* A share of what several threads do. */
+typedef struct sharing {
+    const beryl_adapter *a;
+    const char *from; /* copied to a->data */
+    uint32_t number;
+} sharing;
 
-static void copy_part(void *user) {
-    const copying *c = user;
-    if (!c->halves) memcpy(c->to, c->from, c->size);
-    for (size_t i = 0; c->halves && i < c->size / sizeof(float); i++) {
+static void share_out(const beryl_adapter *a, const char *from, void (*run)(void *sharing)) {
+    sharing each[THREADS];
+    base_thread *threads[THREADS] = {NULL};
+    for (uint32_t i = 0; i < THREADS; i++) {
+        each[i] = (sharing){a, from, i};
+        if (i && a->size > ALONE_BYTES)
+            threads[i] = base_thread_open(&a->engine->heap, run, &each[i]);
+    }
+    for (uint32_t i = 0; i < THREADS; i++)
+        if (!threads[i]) run(&each[i]);
+    for (uint32_t i = 0; i < THREADS; i++) base_thread_close(threads[i]);
+}
+
+/* New memory is slow to touch first. */
+static void copy_share(void *user) {
+    const sharing *s = user;
+    const size_t each = s->a->size / THREADS + 1, at = s->number * each,
+                 end = at + each < s->a->size ? at + each : s->a->size;
+    if (at < end) memcpy(s->a->data + at, s->from + at, end - at);
+}
+
+static void halve(const beryl_adapter *a, const format_lora_half *half, size_t n) {
+    uint16_t *to = a->halves + ((const char *)half->data - a->first) / (ptrdiff_t)sizeof(float);
+    for (size_t i = 0; i < n; i++) {
         float value;
-        memcpy(&value, c->from + i * sizeof value, sizeof value);
-        c->halves[i] = base_f32_to_f16(value);
+        memcpy(&value, half->data + i * sizeof value, sizeof value);
+        to[i] = base_f32_to_f16(value);
     }
 }
 
-/* New memory is slow to touch first: several threads do. */
-static void copy(base_heap *heap, const copying *all) {
-    copying parts[COPY_THREADS];
-    base_thread *threads[COPY_THREADS] = {NULL};
-    const size_t each = (all->size / COPY_THREADS + sizeof(float)) & ~(sizeof(float) - 1);
-    for (uint32_t i = 0; i < COPY_THREADS; i++) {
-        const size_t at = i * each < all->size ? i * each : all->size;
-        parts[i] = (copying){.from = all->from + at,
-                             .size = all->size - at < each ? all->size - at : each};
-        if (all->to) parts[i].to = all->to + at;
-        if (all->halves) parts[i].halves = all->halves + at / sizeof(float);
-        threads[i] =
-            i && each > COPY_ALONE_BYTES ? base_thread_open(heap, copy_part, &parts[i]) : NULL;
+/* Every THREADS-th part. */
+static void shorten_share(void *user) {
+    const sharing *s = user;
+    const beryl_adapter *a = s->a;
+    for (size_t i = s->number; i < a->lora.n_part; i += THREADS) {
+        const format_lora_part *p = &a->lora.parts[i];
+        const bool rounds = a->rounded && a->rounded_at[i] != UINT64_MAX;
+        const size_t ranks = (size_t)p->n_expert * p->rank;
+        if (a->halves) halve(a, &p->b, ranks * p->out);
+        if (a->halves && !rounds) halve(a, &p->a, ranks * p->in);
+        for (uint32_t r = 0; rounds && r < p->rank; r++)
+            round_row(&p->a, r * p->a.stride[1], p->a.stride[2], p->in,
+                      a->rounded + a->rounded_at[i] + r * base_type_row_bytes(TYPE_Q8_0, p->in));
     }
-    for (uint32_t i = 0; i < COPY_THREADS; i++)
-        if (!threads[i]) copy_part(&parts[i]);
-    for (uint32_t i = 0; i < COPY_THREADS; i++) base_thread_close(threads[i]);
 }
 
 /* Where F32 of a file begins and, of how many numbers, ends; false: it has other types, or factors
@@ -513,19 +548,29 @@ static bool floats_of(const beryl_adapter *a, const char **begin, size_t *n) {
     return rest % sizeof(float) == 0;
 }
 
-/* A GPU that may be fast has halves of F32, which has no value that is too large for them: each
- * workgroup of a product reads all of A, and matrix units multiply them. */
-static beryl_status take_halves(beryl_adapter *a, beryl_error *error) {
+/* A GPU that may be fast has halves of F32, which has no value that is too large for them, and
+ * rounded rows: each workgroup of a product reads all of A, and matrix units multiply halves. */
+static beryl_status shorten(beryl_adapter *a, beryl_error *error) {
     beryl_engine *e = a->engine;
     size_t n;
-    if (!e->device || device_is_processor(device_caps_of(e->device)) ||
-        e->options.precision == BERYL_PRECISION_EXACT || !floats_of(a, &a->first, &n))
-        return BERYL_OK;
-    a->halves = base_heap_resize(&e->heap, NULL, 0, n * sizeof *a->halves);
-    if (!a->halves) return base_fail(error, BERYL_NO_MEMORY, "out of host memory");
-    a->n_half = n;
-    a->type = TYPE_F16;
-    copy(&e->heap, &(copying){.from = a->first, .size = n * sizeof(float), .halves = a->halves});
+    if (!may_round(e)) return BERYL_OK;
+    a->rounded_at = base_arena_take(&a->lora.arena, a->lora.n_part, sizeof *a->rounded_at);
+    if (!a->rounded_at) return base_fail(error, BERYL_NO_MEMORY, "out of host memory");
+    for (size_t i = 0; i < a->lora.n_part; i++) {
+        const format_lora_part *p = &a->lora.parts[i];
+        const bool rounds = is_rounded(e, gemma4_lora_at(&e->model, p->target, p->layer), p);
+        a->rounded_at[i] = rounds ? a->n_rounded : UINT64_MAX;
+        if (rounds) a->n_rounded += (size_t)(p->rank * base_type_row_bytes(TYPE_Q8_0, p->in));
+    }
+    if (a->n_rounded) a->rounded = base_heap_resize(&e->heap, NULL, 0, a->n_rounded);
+    if (floats_of(a, &a->first, &n)) {
+        a->halves = base_heap_resize(&e->heap, NULL, 0, n * sizeof *a->halves);
+        a->n_half = n;
+        a->type = TYPE_F16;
+    }
+    if ((a->n_rounded && !a->rounded) || (a->n_half && !a->halves))
+        return base_fail(error, BERYL_NO_MEMORY, "out of host memory");
+    share_out(a, NULL, shorten_share);
     return BERYL_OK;
 }
 
@@ -542,7 +587,7 @@ static beryl_status adapter_read(beryl_adapter *a, const beryl_adapter_options *
             o->data_size < SIZE_MAX ? base_heap_resize(heap, NULL, 0, o->data_size + 1) : NULL;
         if (!a->data) status = base_fail(error, BERYL_NO_MEMORY, "out of host memory");
         if (a->data) a->size = o->data_size;
-        if (a->data) copy(heap, &(copying){a->data, o->data, o->data_size, NULL});
+        if (a->data) share_out(a, o->data, copy_share);
     } else {
         status = engine_adapter_files(heap, &arena, o->path, &a->data, &a->size, &config,
                                       &config_size, error);
@@ -552,7 +597,7 @@ static beryl_status adapter_read(beryl_adapter *a, const beryl_adapter_options *
         status = format_lora_read(heap, a->data, a->size, config ? config : o->config,
                                   config ? config_size : o->config_size, &a->lora, &why);
         if (status == BERYL_OK) status = adapter_check(a, &why);
-        if (status == BERYL_OK) status = take_halves(a, &why);
+        if (status == BERYL_OK) status = shorten(a, &why);
         if (status != BERYL_OK)
             base_fail_at(error, status, why.at, "'%.120s': %.340s", o->data ? "adapter" : o->path,
                          why.message);

@@ -118,8 +118,7 @@ typedef struct engine_lora { /* adapters.c */
     gemma4_lora graph;         /* pairs owned */
     base_vec(uint32_t) places; /* of each A and B: number of the pair, doubled, and 1 for B */
     char *row;                 // [row_size]: of the pool's widest tensor
-    float *numbers;            // [n_number]: of its widest that is rounded; NULL: none is
-    size_t row_size, n_number;
+    size_t row_size;
 } engine_lora;
 
 typedef struct engine_adapted { /* of a session */
