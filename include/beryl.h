@@ -646,7 +646,8 @@ typedef struct beryl_adapter_options {
  * ended first; tasks go on afterwards. Plans are compiled anew, at the next prompt, where all
  * open adapters have more ranks, other matrices or another type than any that were open together
  * before. UNSUPPORTED names the tensor and both shapes if it is another model's, and what it asks
- * for if that is not computed here (DoRA, whole modules, biases). In a browser's module PENDING:
+ * for if that is not computed here (DoRA, whole modules, biases). Unless under `exact`, GPUs have
+ * F32 as F16, and A beside quantised matrices in blocks of 8 bits. In a browser's module PENDING:
  * runs are under way, call again. */
 BERYL_API beryl_status beryl_adapter_open(beryl_engine *engine,
                                           const beryl_adapter_options *options,
