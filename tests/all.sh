@@ -9,16 +9,16 @@ trap 'kill 0' INT
 line='([0-9]+) passed, ([0-9]+) failed, ([0-9]+) skipped'
 
 run() {
-    local command=$1 started=$SECONDS ok=1 p=0 f=0 s=0 counts log
+    local command=$1 ok=1 p=0 f=0 s=0 counts log
+    local TIMEFORMAT="== ${command//%/%%}: %0R s (%0U s and %0S s of the processors)"
     log=$(mktemp -p "$folder")
-    bash -c "$command" | tee "$log" | sed -uE "s/^$line\$/  &/"
+    time bash -c "$command" | tee "$log" | sed -uE "s/^$line\$/  &/"
     [ "${PIPESTATUS[0]}" = 0 ] || ok=0
     counts=$(sed -nE "s/^$line\$/\1 \2 \3/p" "$log" | tail -n 1)
     read -r p f s <<<"${counts:-$ok $((1 - ok)) 0}"
     # A failure that no case was blamed for is one more.
     if [ $ok = 0 ] && [ "$f" = 0 ]; then f=1; fi
     if [ "$f" != 0 ]; then echo "FAIL $command: see above"; fi
-    printf '== %s: %d s\n' "$command" $((SECONDS - started))
     echo "$p $f $s" >>"$folder/counts"
 }
 

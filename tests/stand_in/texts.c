@@ -123,7 +123,7 @@ static int compile(text *t, bool nvidia) {
     int code = write_source(t, path) ? 0 : 1;
     const char *compiler = getenv("BERYL_STAND_IN_CXX");
     snprintf(command, sizeof command,
-             "%s -x c++ -std=c++17 -w -fPIC -shared -fno-exceptions -fno-rtti "
+             "%s -x c++ -std=c++17 -nostdinc++ -w -fPIC -shared -fno-exceptions -fno-rtti "
              "-fvisibility=hidden -ffp-contract=off -include %s -o %s/text.so %s/text.cc -lm "
              "2> %s/log",
              compiler ? compiler : "clang -O0", STAND_IN_PRELUDE, folder, folder, folder);
