@@ -61,7 +61,7 @@ double trial_work(const trial_desc *desc, const trial_limits *limits);
 uint64_t trial_key(const trial_desc *desc);
 /* "linear Q4_K k=1536 rows=1" */
 void trial_name(const trial_desc *desc, base_text *out);
-/* Builds both sides. The engine must have a device and outlive the trial, and so must the blocks. */
+/* Builds both sides. The engine must have a device; it and the blocks outlive the trial. */
 beryl_status trial_open(beryl_engine *engine, const trial_desc *desc, const trial_limits *limits,
                         trial_blocks *blocks, trial **out, beryl_error *error);
 /* OK: *result is filled. PENDING: step again */
