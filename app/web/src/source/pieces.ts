@@ -28,7 +28,7 @@ export class Pieces {
     }
 
     /** The next bytes, of streams that can say so at most that many; null: there are no more. `room`, of streams that lend: memory to take, to fill
-     *  (a browser may give it back before) and to give back with them in it; it is lost where the stream breaks. Filled in one read it leaves half as much for the collector. */
+     *  (a browser may give it back before) and to give back with them in it; it is lost where the stream breaks. Filled in one read it leaves less for the collector. */
     async read(most = MOST, room?: Uint8Array): Promise<Uint8Array | null> {
         if (this.#given) {
             const { value } = await this.#given.read();
