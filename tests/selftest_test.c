@@ -11,13 +11,17 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #define DEFAULT_MODEL "models/default.gguf"
+
+enum { WAITS = 1000 };
 
 typedef struct watch {                              /* of one load */
     int n_checked, n_weights;                       /* progress events */
     void (*each)(struct watch *w, beryl_engine *e); /* after each step; may be NULL */
-    size_t n_broken, n_before;
+    size_t n_broken, n_before, n_waited; /* n_waited: steps in which nothing more was tried */
+    clock_t waited, stepped; /* processor time of WAITS of them; when the last one ended */
     bool any, breaks;
     struct held *held;
 } watch;
@@ -198,7 +202,8 @@ static void count_damaged(void *user, beryl_log_level level, const char *line) {
         ++*(int *)user;
 }
 
-/* A file whose weights do not come before half of the programs have been tried. */
+/* A file whose weights do not come before half of the programs have been tried, and then not for a
+ * while in which no more can be. */
 typedef struct held {
     beryl_source file;
     bool is_held;
@@ -213,8 +218,24 @@ static void hold(watch *w, beryl_engine *e) {
     uint64_t done = 0, total = 1;
     if (w->breaks) break_programs(w, e);
     if (e->check) engine_selftest_progress(e->check, &done, &total);
-    w->held->is_held = w->n_weights && !w->n_before && base_time() - e->load_started < 60;
-    if (e->check && 2 * done > total && e->store.upload_done == 0) w->n_before = done;
+    const clock_t now = clock();
+    if (w->held->is_held && 2 * done > total && e->store.upload_done == 0) {
+        if (done > w->n_before) w->n_waited = 0, w->waited = 0;
+        w->n_before = done;
+        if (++w->n_waited > WAITS) w->waited += now - w->stepped;
+    }
+    w->stepped = now;
+    w->held->is_held =
+        w->n_weights && w->n_waited < 2 * WAITS && base_time() - e->load_started < 60;
+}
+
+/* Processor time of finding out what there is to try. */
+static clock_t collecting(beryl_engine *engine) {
+    engine_selftest *s;
+    const clock_t begun = clock();
+    if (engine_selftest_open(engine, SELFTEST_PLANS, &s, NULL) == BERYL_OK)
+        engine_selftest_close(s);
+    return clock() - begun;
 }
 
 /* `broken`: a program that needs subgroups does nothing. */
@@ -229,6 +250,8 @@ static void check_before_weights(test *t, bool broken) {
     beryl_engine *engine = loaded(t, options, true, &w, NULL);
     if (engine) {
         CHECK(t, w.n_before > 20);
+        CHECK_INT(t, w.n_waited, 2 * WAITS);
+        CHECK(t, w.waited < WAITS / 20 * collecting(engine)); /* a step asks nothing anew */
         CHECK_INT(t, device_caps_of(engine->device)->subgroups, !broken);
         size_t n_proven = 0;
         for (size_t i = 0; i < engine->store.programs.count; i++)

@@ -21,8 +21,10 @@ struct engine_selftest {
     }) cases;
     size_t at, n_failed, n_tried;
     bool brief;
+    bool waits;  /* for the upload's end: while it goes on, less and less can be tried */
     bool *tried; // [n_program] of the engine's store: no trial of it is needed any more
     size_t n_program;
+    trial_blocks blocks;
     trial *running;
     every_op *every; /* NULL: the model's own alone */
     base_text name, first_failed;
@@ -57,7 +59,7 @@ static bool is_needed(const engine_selftest *s, const trial_desc *desc) {
 static beryl_status collect_from(engine_selftest *s, trial_desc desc, beryl_error *error) {
     desc.exact = s->e->options.precision == BERYL_PRECISION_EXACT;
     for (desc.node = 0; desc.node < desc.g->nodes.count; desc.node++) {
-        if (!trial_wanted(&desc) || (s->brief && !is_needed(s, &desc))) continue;
+        if (!trial_find(&desc) || (s->brief && !is_needed(s, &desc))) continue;
         const uint64_t key = trial_key(&desc);
         if (is_known(s, key)) continue;
         struct selftest_case *c = base_vec_add(&s->e->heap, &s->cases);
@@ -114,6 +116,7 @@ beryl_status engine_selftest_open(beryl_engine *e, selftest_kind kind, engine_se
     s->e = e;
     s->brief = brief;
     s->limits = brief ? brief_limits : whole_limits;
+    base_arena_init(&s->blocks.arena, &e->heap);
     base_text_init(&s->name, &e->heap);
     base_text_init(&s->first_failed, &e->heap);
     s->n_program = e->store.programs.count;
@@ -139,6 +142,7 @@ void engine_selftest_close(engine_selftest *s) {
     every_op_close(s->every);
 #endif
     base_heap *heap = &s->e->heap;
+    base_arena_fini(&s->blocks.arena);
     base_vec_fini(heap, &s->cases);
     base_heap_give(heap, s->tried, s->n_program * sizeof *s->tried + 1);
     base_text_fini(&s->name);
@@ -160,6 +164,7 @@ void engine_selftest_progress(const engine_selftest *s, uint64_t *done, uint64_t
 static beryl_status next_case(engine_selftest *s) {
     size_t best = SIZE_MAX;
     bool later = false;
+    if (s->waits && store_is_uploading(&s->e->store)) return BERYL_PENDING;
     for (size_t i = 0; i < s->cases.count && (s->brief || best == SIZE_MAX); i++) {
         const struct selftest_case *c = &s->cases.data[i];
         if (c->tried || (s->brief && !is_needed(s, &c->desc))) continue;
@@ -168,6 +173,7 @@ static beryl_status next_case(engine_selftest *s) {
         else if (best == SIZE_MAX || c->work < s->cases.data[best].work) best = i;
     }
     s->at = best;
+    s->waits = best == SIZE_MAX && later;
     return best != SIZE_MAX ? BERYL_OK : later ? BERYL_PENDING : BERYL_NOT_FOUND;
 }
 
@@ -191,7 +197,7 @@ beryl_status engine_selftest_step(engine_selftest *s, trial_result *result, cons
     beryl_status status = s->running ? BERYL_OK : next_case(s);
     if (status != BERYL_OK) return status == BERYL_NOT_FOUND ? BERYL_OK : status;
     struct selftest_case *c = &s->cases.data[s->at];
-    if (!s->running) status = trial_open(s->e, &c->desc, &s->limits, &s->running, &why);
+    if (!s->running) status = trial_open(s->e, &c->desc, &s->limits, &s->blocks, &s->running, &why);
     if (status == BERYL_OK) status = trial_step(s->running, result, &why);
     if (status == BERYL_PENDING) return status;
     trial_close(s->running);

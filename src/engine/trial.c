@@ -96,20 +96,27 @@ static bool is_taker(const trial_desc *d, const graph_node *node) {
     return false;
 }
 
-bool trial_wanted(const trial_desc *d) {
+bool trial_find(trial_desc *d) {
     const graph_node *node = node_of(d);
     if (node->dead || is_taker(d, node)) return false;
-    return !finishes(node) || begun_by(d->g, node);
+    const graph_node *before = begun_by(d->g, node);
+    if (finishes(node) && !before) return false;
+    const fused_attention *a = unfinished(node);
+    const graph_node *first = before ? before : node, *then = before ? node
+                                                              : a    ? finisher(d->g, a)
+                                                                     : taker(d, node);
+    d->run[0] = (uint32_t)(first - d->g->nodes.data);
+    d->n_run = then ? 2 : 1;
+    if (then) d->run[1] = (uint32_t)(then - d->g->nodes.data);
+    d->handed = then ? handed_by(d, first) : 0;
+    return true;
 }
 
 /* What the device runs and what the reference runs. Counts beyond the arrays are cut off: see
  * too_much. */
-static uint32_t run_of(const trial_desc *d, const graph_node *run[RUN_MAX]) {
-    const graph_node *node = node_of(d), *before = begun_by(d->g, node);
-    const fused_attention *a = unfinished(node);
-    run[0] = before ? before : node;
-    run[1] = before ? node : a ? finisher(d->g, a) : taker(d, node);
-    return run[1] ? 2 : 1;
+static uint32_t run_of(const trial_desc *d, const graph_node *run[TRIAL_RUN_MAX]) {
+    for (uint32_t r = 0; r < d->n_run; r++) run[r] = &d->g->nodes.data[d->run[r]];
+    return d->n_run;
 }
 
 static uint32_t inner_count(const graph_node *run) {
@@ -117,7 +124,7 @@ static uint32_t inner_count(const graph_node *run) {
 }
 
 static uint32_t list_of(const trial_desc *d, const graph_node *list[LIST_MAX]) {
-    const graph_node *run[RUN_MAX];
+    const graph_node *run[TRIAL_RUN_MAX];
     uint32_t n_run = run_of(d, run), n = 0;
     for (uint32_t r = 0; r < n_run; r++)
         for (uint32_t i = 0; i < inner_count(run[r]) && n < LIST_MAX; i++)
@@ -127,13 +134,9 @@ static uint32_t list_of(const trial_desc *d, const graph_node *list[LIST_MAX]) {
 }
 
 bool trial_program(const trial_desc *d, uint32_t i, device_program *out) {
-    const graph_node *run[RUN_MAX];
-    const uint32_t n_run = run_of(d, run);
-    for (uint32_t r = 0; r < n_run; r++) {
-        const uint32_t node = (uint32_t)(run[r] - d->g->nodes.data);
-        for (uint32_t k = 0; graph_exec_node_program(d->exec, node, k, out); k++)
+    for (uint32_t r = 0; r < d->n_run; r++)
+        for (uint32_t k = 0; graph_exec_node_program(d->exec, d->run[r], k, out); k++)
             if (i-- == 0) return true;
-    }
     return false;
 }
 
@@ -171,7 +174,7 @@ static uint64_t tensor_key(const graph *g, graph_value v, uint64_t hash) {
 }
 
 uint64_t trial_key(const trial_desc *d) {
-    const graph_node *run[RUN_MAX], *list[LIST_MAX];
+    const graph_node *run[TRIAL_RUN_MAX], *list[LIST_MAX];
     const uint32_t n_run = run_of(d, run), n = list_of(d, list);
     uint64_t hash = mix(mix(d->decode, n_run), n);
     device_program program;
@@ -285,10 +288,9 @@ static beryl_status collect(trial *t, beryl_error *error) {
     beryl_status status = t->n_list < LIST_MAX ? BERYL_OK : too_much(error);
     for (uint32_t r = 0; r < t->n_run; r++) {
         const fused_attention *a = unfinished(t->run[r]);
-        const graph_value handed = t->n_run > 1 && r == 0 ? handed_by(&t->desc, t->run[0]) : 0;
         for (uint32_t k = 0; k < t->run[r]->n_out; k++) {
             const graph_value v = t->run[r]->out[k];
-            const bool inside = (a && v == a->out) || v == handed;
+            const bool inside = (a && v == a->out) || v == t->desc.handed;
             if (graph_tensor_at(g, v)->base || graph_tensor_at(g, v)->role == ROLE_STORED || inside)
                 continue;
             if (t->n_output == GRAPH_OUT_MAX) return too_much(error);
@@ -459,7 +461,7 @@ static void cut_caches(trial *t) {
 }
 
 double trial_work(const trial_desc *d, const trial_limits *limits) {
-    const graph_node *run[RUN_MAX], *list[LIST_MAX];
+    const graph_node *run[TRIAL_RUN_MAX], *list[LIST_MAX];
     const uint32_t n_run = run_of(d, run), n = list_of(d, list);
     double work = 0;
     for (uint32_t i = 0; i < n; i++) {
@@ -688,7 +690,7 @@ static beryl_status make_side(trial *t, bool reference, beryl_error *error) {
  * in their texts: of one that is cut they are others, by the same generator. */
 static beryl_status check_programs(const trial *t, beryl_error *error) {
     for (uint32_t r = 0; r < t->n_run && !t->is_cut; r++) {
-        const uint32_t node = (uint32_t)(t->run[r] - t->desc.g->nodes.data);
+        const uint32_t node = t->desc.run[r];
         device_program planned, tried;
         for (uint32_t i = 0;; i++) {
             const bool is_planned = graph_exec_node_program(t->desc.exec, node, i, &planned),
@@ -717,12 +719,16 @@ static void drop_side(trial *t, trial_side *s) {
 }
 
 beryl_status trial_open(beryl_engine *e, const trial_desc *desc, const trial_limits *limits,
-                        trial **out, beryl_error *error) {
+                        trial_blocks *blocks, trial **out, beryl_error *error) {
     *out = NULL;
     trial *t = base_heap_take(&e->heap, sizeof *t);
     if (!t) return no_memory(error);
-    *t = (trial){
-        .e = e, .heap = &e->heap, .desc = *desc, .limits = *limits, .random = {trial_key(desc)}};
+    *t = (trial){.e = e,
+                 .heap = &e->heap,
+                 .desc = *desc,
+                 .limits = *limits,
+                 .blocks = blocks,
+                 .random = {trial_key(desc)}};
     t->n_run = run_of(desc, t->run);
     t->n_list = list_of(desc, t->list);
     beryl_status status = collect(t, error);

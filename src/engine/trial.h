@@ -12,13 +12,19 @@ typedef struct trial_limits {
     double work;    /* products that the reference may take; at least for two tokens */
 } trial_limits;
 
+enum { TRIAL_RUN_MAX = 2 };
+
 typedef struct trial_desc {
     const graph *g; /* borrowed, and its plan */
     const graph_exec *exec;
     const graph_store *store; /* of the plan */
     bool exact;
-    uint32_t node; /* of g->nodes, not dead */
+    uint32_t node; /* of g->nodes */
     bool decode;   /* rows belong to different slots */
+    /* by trial_find: what the device runs, the node and the one that finishes or takes it; and the
+     * result that such a one takes as int8 blocks, 0: none */
+    uint32_t run[TRIAL_RUN_MAX], n_run;
+    graph_value handed;
 } trial_desc;
 
 typedef struct trial_result {
@@ -30,10 +36,20 @@ typedef struct trial_result {
         made; /* with weights of its own: what such a one finds wrong is tried with the true ones */
 } trial_result;
 
+enum { TRIAL_DRAWN = 16 };
+
+/* Numbers of weights that have not come, the same in all trials of a check: it takes long to draw
+ * blocks of a usual size. All zero: none yet. The arena is the caller's. */
+typedef struct trial_blocks {
+    base_arena arena;
+    unsigned char *of[TYPE_COUNT]; // [TRIAL_DRAWN] blocks of a quantised type
+} trial_blocks;
+
 typedef struct trial trial;
 
-/* Is this node live, and not tried together with another one? */
-bool trial_wanted(const trial_desc *desc);
+/* Is this node live, and not tried together with another one? Then *desc knows what is run of it,
+ * which takes long to find and is asked for often. */
+bool trial_find(trial_desc *desc);
 /* The i-th program that it runs; false: there are fewer. */
 bool trial_program(const trial_desc *desc, uint32_t i, device_program *out);
 /* Can it run now? While weights are uploaded: do its own all come later, and are none of them
@@ -45,9 +61,9 @@ double trial_work(const trial_desc *desc, const trial_limits *limits);
 uint64_t trial_key(const trial_desc *desc);
 /* "linear Q4_K k=1536 rows=1" */
 void trial_name(const trial_desc *desc, base_text *out);
-/* Builds both sides. The engine must have a device and outlive the trial. */
+/* Builds both sides. The engine must have a device; it and the blocks outlive the trial. */
 beryl_status trial_open(beryl_engine *engine, const trial_desc *desc, const trial_limits *limits,
-                        trial **out, beryl_error *error);
+                        trial_blocks *blocks, trial **out, beryl_error *error);
 /* OK: *result is filled. PENDING: step again */
 beryl_status trial_step(trial *t, trial_result *result, beryl_error *error);
 void trial_close(trial *t); /* NULL is fine */

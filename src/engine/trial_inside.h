@@ -5,8 +5,8 @@
 
 #include "engine/trial.h"
 
-enum { RUN_MAX = 2, LIST_MAX = 40, USED_MAX = 32, VALUE_MAX = 64, FILL_ROWS = 64, PIECE_MAX = 160 };
-enum { DRAWN_MAX = 16, DRAWN_BITS = 40 };
+enum { LIST_MAX = 40, USED_MAX = 32, VALUE_MAX = 64, FILL_ROWS = 64, PIECE_MAX = 160 };
+enum { DRAWN_BITS = 40 };
 
 typedef struct trial_used { /* a stored tensor of the node */
     graph_value base;
@@ -15,7 +15,7 @@ typedef struct trial_used { /* a stored tensor of the node */
     uint32_t rows; /* of a cache: dim[1] on the reference side, which has those of the run alone */
     base_type type;
     bool is_state, is_cache, written;
-    unsigned char *drawn; // [DRAWN_MAX] blocks or elements, of which a drawn weight consists
+    unsigned char *drawn; // [TRIAL_DRAWN] blocks or elements, of which a drawn weight consists
 } trial_used;
 
 typedef enum number_kind {
@@ -66,8 +66,9 @@ struct trial {
     base_heap *heap;
     trial_desc desc;
     trial_limits limits;
+    trial_blocks *blocks; /* borrowed */
     /* what the device runs: the node, and the one that finishes it */
-    const graph_node *run[RUN_MAX];
+    const graph_node *run[TRIAL_RUN_MAX];
     const graph_node *list[LIST_MAX]; /* what the reference runs */
     uint32_t n_run, n_list;
     graph_value outputs[GRAPH_OUT_MAX];

@@ -44,23 +44,31 @@ static beryl_status drawn_read(void *user, uint64_t offset, void *to, size_t siz
         base_random place = {(offset - start) + at / bytes};
         n = bytes - at % bytes < start + size - at ? bytes - at % bytes : start + size - at;
         memcpy((char *)to + (at - start),
-               u->drawn + base_random_next(&place) % DRAWN_MAX * bytes + at % bytes, (size_t)n);
+               u->drawn + base_random_next(&place) % TRIAL_DRAWN * bytes + at % bytes, (size_t)n);
     }
     return BERYL_OK;
 }
 
 /* Numbers of a weight's usual size. Vectors scale what they stand beside. */
-static void draw(trial *t, const trial_used *u) {
+static bool draw(trial *t, trial_used *u) {
     const uint32_t block = base_type_block(u->type), bytes = base_type_block_bytes(u->type);
+    unsigned char **known = block > 1 ? &t->blocks->of[u->type] : NULL;
+    u->drawn = known && *known
+                   ? *known
+                   : base_arena_take(known ? &t->blocks->arena : &t->sides[RIGHT].store.arena,
+                                     TRIAL_DRAWN, bytes);
+    if (!u->drawn || (known && *known)) return u->drawn != NULL;
     float *f = (float *)(void *)u->drawn;
     if (u->type == TYPE_F32) {
-        trial_fill_floats(&t->random, f, DRAWN_MAX, u->rank < 2 ? 0.5f : 1.0f / 16);
-        for (uint32_t i = 0; u->rank < 2 && i < DRAWN_MAX; i++) f[i] += 1;
+        trial_fill_floats(&t->random, f, TRIAL_DRAWN, u->rank < 2 ? 0.5f : 1.0f / 16);
+        for (uint32_t i = 0; u->rank < 2 && i < TRIAL_DRAWN; i++) f[i] += 1;
     } else if (block == 1) {
-        make_typed(t, u->type, 1.0f / 16, DRAWN_MAX, (char *)u->drawn);
+        make_typed(t, u->type, 1.0f / 16, TRIAL_DRAWN, (char *)u->drawn);
     }
-    for (uint32_t i = 0; block > 1 && i < DRAWN_MAX; i++)
+    for (uint32_t i = 0; known && i < TRIAL_DRAWN; i++)
         trial_fill_block(&t->random, u->type, u->drawn + i * bytes, 1.0f / 32, 1.0f / 4);
+    if (known) *known = u->drawn;
+    return true;
 }
 
 /* On both sides. */
@@ -73,9 +81,7 @@ static beryl_status make_weights(trial *t, beryl_error *error) {
     for (uint32_t i = 0; status == BERYL_OK && i < t->n_used; i++) {
         trial_used *u = &t->used[i];
         if (u->is_state) continue;
-        u->drawn = base_arena_take(&right->arena, DRAWN_MAX, base_type_block_bytes(u->type));
-        if (!u->drawn) return base_fail(error, BERYL_NO_MEMORY, "out of host memory");
-        draw(t, u);
+        if (!draw(t, u)) return base_fail(error, BERYL_NO_MEMORY, "out of host memory");
         const uint64_t at = (uint64_t)i << DRAWN_BITS;
         right->tensors.data[u->at].file = 0;
         right->tensors.data[u->at].file_offset = at;

@@ -11,6 +11,7 @@ import { Bell } from "../src/gpu.js";
 import { SourceReader } from "../src/ranges.js";
 import { STATUS } from "../src/status.js";
 import { BlobSource } from "../src/source/blob.js";
+import { Pieces } from "../src/source/pieces.js";
 import { openSource, VerifiedSource, type ByteSource, type StoredSource, type UrlOptions } from "../src/source/index.js";
 import { PIECE, readPiece, storeKey, writePiece } from "../src/source/store.js";
 import { openUrl, type Keeper } from "../src/source/url.js";
@@ -191,6 +192,22 @@ describe("url", () => {
     test("a server that stands still is asked again", async () => {
         const server = await start({ stall: (n) => n === 1 });
         await same(await openAt(server, { retry: { ...RETRY, stall: 500 } }));
+    });
+
+    test("a connection that was fast and becomes slow is no one that stands still", async () => {
+        const big = noise(12 * PIECE), server = await start({ noStore: true }, big), source = await openAt(server, { retry: { ...RETRY, stall: 400 } });
+        assert.ok(Buffer.from(await source.read(0, 3 * PIECE)).equals(Buffer.from(big.subarray(0, 3 * PIECE))));
+        server.faults.slow = 40; // a megabyte, which is waited for while bytes come fast, takes longer than that
+        assert.ok(Buffer.from(await source.read(3 * PIECE, 2 * PIECE)).equals(Buffer.from(big.subarray(3 * PIECE, 5 * PIECE))));
+    });
+
+    test("memory that is lent is filled in one read, however small the parts that come", async () => {
+        let n = 0;
+        const stream = new ReadableStream({ type: "bytes", pull: (to: ReadableByteStreamController) => { to.enqueue(new Uint8Array(16 << 10).fill(++n)); } });
+        const pieces = new Pieces(stream), got = await pieces.read(1 << 20, new Uint8Array(1 << 20));
+        assert.equal(got?.length, 1 << 20);
+        assert.ok(got.every((byte, i) => byte === (i >> 14) + 1));
+        pieces.cancel();
     });
 
     test("errors of the first answer", async () => {

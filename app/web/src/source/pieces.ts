@@ -27,8 +27,8 @@ export class Pieces {
         this.lends = this.#own !== null;
     }
 
-    /** The next bytes, of streams that can say so at most that many; null: there are no more. `room`, of streams that lend: memory to take
-     *  and give back with them in it; it is lost where the stream breaks. */
+    /** The next bytes, of streams that can say so at most that many; null: there are no more. `room`, of streams that lend: memory to take, to fill
+     *  (a browser may give it back before) and to give back with them in it; it is lost where the stream breaks. Filled in one read it leaves less for the collector. */
     async read(most = MOST, room?: Uint8Array): Promise<Uint8Array | null> {
         if (this.#given) {
             const { value } = await this.#given.read();
@@ -36,7 +36,7 @@ export class Pieces {
         }
         const size = Math.max(Math.min(most, MOST), 1);
         if (!room && this.#room.length < size) this.#room = new Uint8Array(size);
-        const { value, done } = await this.#own!.read(room as Uint8Array<ArrayBuffer> | undefined ?? this.#room.subarray(0, size));
+        const { value, done } = await this.#own!.read((room as Uint8Array<ArrayBuffer> | undefined ?? this.#room).subarray(0, size), { min: room ? size : 1 });
         if (value && !room) this.#room = new Uint8Array(value.buffer);
         return done || !value || value.length === 0 ? null : value;
     }
