@@ -31,6 +31,7 @@ static const problem problems[] = {
     {"few-long-rows", 2, {3, 40000}, 2, false, false},
     {"columns-in-parts", 2, {300, 40}, 1, true, true},
     {"deep-columns", 2, {5000, 8}, 1, true, false},
+    {"lines-of-columns", 3, {0, 8, 2560}, 2, false, false}, /* several a row */
     {"many-rows", 2, {70001, 3}, 2, false, false},
     {"windows", 3, {0, 62, 64}, 24, false, false}, /* of 3 by 3, 65,536 and more */
 };

@@ -30,7 +30,8 @@ enum {
     HIGH = 4,             /* vectors of windows a lane */
     SHORT = 32,           /* elements of rows that a lane sums alone, */
     MANY_SHORT = 1 << 16, /* where there are so many */
-    LINE_MIN = 16         /* results beside each other that a loop is made for */
+    LINE_MIN = 16,        /* results beside each other that a loop is made for */
+    COLUMNS = 1024        /* at most, that a processor's lane sums at once: a page of each row */
 };
 enum { SCRATCH_PARTS = 0, RESULTS = 2 /* at most: of two sums of the same elements */ };
 
@@ -42,6 +43,7 @@ typedef struct form {
     uint32_t n_part, part; /* of a row, and its elements */
     uint32_t span;         /* lanes of a subgroup, which join what they have; 0: alone */
     bool line;             /* a group sums a line of windows, one after another */
+    uint32_t columns;      /* beside each other that a lane sums row by row; 0: a vector of them */
 } form;
 
 typedef struct reduce {
@@ -235,6 +237,13 @@ static uint32_t most_along(const tree_walk *c, ir_type type) {
     return halves ? 8 : 4;
 }
 
+/* How many columns a processor's lane sums, of `n` beside each other. */
+static uint32_t columns_of(uint64_t n, uint32_t wide) {
+    uint32_t columns = COLUMNS / wide * wide;
+    while (n % columns) columns -= wide;
+    return columns > wide ? columns : 0;
+}
+
 /* type: of sums */
 static form form_of(const lowering *l, tree_walk *c, ir_type type) {
     const device_caps *caps = l->caps;
@@ -265,7 +274,9 @@ static form form_of(const lowering *l, tree_walk *c, ir_type type) {
             f.wide = most, f.high = high_of(c), c->apart = true;
         f.rows = workgroup < ACROSS || is_short ? workgroup : ACROSS;
         f.lanes = workgroup / f.rows;
-        cut(&f, l, d, (n / f.wide + f.rows - 1) / f.rows, PART_DEEP);
+        if (tile_is_host(l) && f.wide > 1 && f.wide * AHEAD <= c->w.size[last].factor)
+            f.columns = columns_of(c->w.size[last].factor, f.wide);
+        cut(&f, l, d, f.columns ? n / f.columns : (n / f.wide + f.rows - 1) / f.rows, PART_DEEP);
         while (f.high > 1 && (f.n_part > 1 || tree_row_varies(&c->t) ||
                               n / f.wide / f.high / f.rows < groups_wanted(caps, serial)))
             f.high /= 2;
@@ -472,6 +483,72 @@ static beryl_status whole_rows(lowering *l, const graph_node *node, reduce *r, c
                        lower_count_times(one, f->n_part), 1, error);
 }
 
+/* Columns on a processor: a lane sums many of them row by row, so that it reads long pieces of
+ * memory, not a vector from each page. */
+static beryl_status lines_of_columns(lowering *l, const graph_node *node, reduce *r,
+                                     const char *name, beryl_error *error) {
+    tree_walk *c = &r->walk;
+    const form *f = &r->f;
+    const uint32_t last = c->w.n - 1, wide = f->wide, n = results(r), d = tree_row_length(&c->t),
+                   ahead = !tree_row_varies(&c->t) && f->part % AHEAD == 0 && d % f->part == 0
+                               ? AHEAD
+                               : 1;
+    tile_kernel k;
+    tile_begin(&k, l, node, name, 1);
+    c->k = &k;
+    ir_builder *b = k.b;
+    tree_declare(c);
+    ir_memory parts = {0}, sums[RESULTS];
+    if (f->n_part > 1)
+        parts = tile_scratch(&k, "parts", SCRATCH_PARTS, parts_bytes(r), r->type, IR_READ_WRITE);
+    const ir_id length = tree_walk_length(c), group = tile_group(&k), zero = ir_u32(b, 0),
+                step = ir_u32(b, wide), width = ir_u32(b, f->columns);
+    ir_id part = zero, from = zero, end = length, begin[LOWER_WALK_TENSORS];
+    if (f->n_part > 1) {
+        part = ir_group(b, 2);
+        from = tile_mul(&k, part, f->part);
+        end = ir_min(b, tile_add(&k, from, f->part), length);
+    }
+    ir_if(b, ir_lt(b, tree_place(c, group, f->columns, false, begin), c->size[0]));
+    ir_id i = ir_loop(b, zero, width, step);
+    for (uint32_t s = 0; s < n; s++) {
+        sums[s] = ir_register(b, r->type, f->columns);
+        ir_store(b, sums[s], i, neutral(r, wide));
+    }
+    ir_end(b);
+    const ir_id row = ir_loop(b, from, end, ir_u32(b, ahead));
+    i = ir_loop(b, zero, width, step);
+    for (uint32_t t = 0; t < c->t.n_tensor; t++)
+        c->row[t] = ir_add(b, begin[t], tile_mul(&k, i, c->w.stride[t][last]));
+    tree_spot spot[AHEAD];
+    for (uint32_t a = 0; a < ahead; a++) tree_spot_at(c, &spot[a], wide, tile_add(&k, row, a));
+    for (uint32_t s = 0; s < n; s++) {
+        ir_id x[AHEAD];
+        for (uint32_t a = 0; a < ahead; a++) x[a] = value_of(r, &spot[a], s);
+        for (uint32_t half = ahead / 2; half; half /= 2)
+            for (uint32_t a = 0; a < half; a++) x[a] = join(r, x[a], x[a + half]);
+        ir_store(b, sums[s], i, join(r, ir_load(b, sums[s], i, wide), x[0]));
+    }
+    ir_end(b), ir_end(b);
+    i = ir_loop(b, zero, width, step);
+    for (uint32_t s = 0; s < n; s++) {
+        const ir_id x = ir_load(b, sums[s], i, wide);
+        if (f->n_part == 1) {
+            const ir_id at = ir_add(b, begin[s], tile_mul(&k, i, c->w.stride[s][last]));
+            ir_store(b, c->memory[s], at, finished(r, x, length, wide));
+            continue;
+        }
+        const ir_id vector =
+                        ir_add(b, tile_mul(&k, group, f->columns / wide), tile_div(&k, i, wide)),
+                    at = ir_add(b, tile_mul(&k, vector, f->n_part), part);
+        ir_store(b, parts, part_at(r, &k, tile_mul(&k, at, wide), s), x);
+    }
+    ir_end(b), ir_end(b);
+    const lower_count one = {1, 0};
+    return tile_end_3d(&k, lower_walk_count(l, &c->w), 1, one, 1, lower_count_times(one, f->n_part),
+                       1, error);
+}
+
 /* Windows on a processor, along a line of results: what is the same for all of them is read once,
  * the rest goes on. As vectors where results lie beside each other, of which the last one makes
  * some results again; else its compiler may find some. */
@@ -563,7 +640,15 @@ beryl_status tile_tree_reduce(lowering *l, const graph_node *node, const tree *t
     tree_walk_rows(c);
     r->f = form_of(l, c, r->type);
     if (BUILD_HAS_C_TEXTS && r->f.line) return lines_of_windows(l, node, r, name, error);
-    if (r->f.across) c->w.size[c->w.n - 1].factor /= r->f.wide;
+    lower_count *across = &c->w.size[c->w.n - 1];
+    if (BUILD_HAS_C_TEXTS && r->f.columns) {
+        const uint64_t columns = across->factor;
+        across->factor /= r->f.columns;
+        const beryl_status status = lines_of_columns(l, node, r, name, error);
+        across->factor = columns / r->f.wide;
+        return status == BERYL_OK && r->f.n_part > 1 ? join_parts(l, node, r, error) : status;
+    }
+    if (r->f.across) across->factor /= r->f.wide;
     for (uint32_t i = 0, d = c->w.n - 2; r->f.high > 1 && i < c->t.n_tensor; i++) {
         r->below[i] = c->w.stride[i][d];
         c->w.stride[i][d] *= r->f.high;
