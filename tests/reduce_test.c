@@ -179,6 +179,7 @@ typedef struct sums {
 
 static const sums of_products[] = {
     {"vector-of-halves", {35, 264, 0, 0}, {0}, TYPE_F16, 2, 0},
+    {"rows-that-share-a-vector", {36, 272, 0, 0}, {0}, TYPE_F16, 2, 0},
     {"vector-of-bf16", {35, 4100, 0, 0}, {0}, TYPE_BF16, 3, 0}, /* in parts */
     /* 65,536 results and more: a border, the weights' cast, the sums */
     {"windows-below-one-another", {2, 16, 48, 44}, {16, 1, 3, 3}, TYPE_F32, 2, 0},

@@ -43,6 +43,7 @@ typedef struct form {
     uint32_t n_part, part; /* of a row, and its elements */
     uint32_t span;         /* lanes of a subgroup, which join what they have; 0: alone */
     bool line;             /* a group sums a line of windows, one after another */
+    bool shared;           /* of those below one another: all at once, they share a factor */
     uint32_t columns;      /* beside each other that a lane sums row by row; 0: a vector of them */
 } form;
 
@@ -244,6 +245,15 @@ static uint32_t columns_of(uint64_t n, uint32_t wide) {
     return columns > wide ? columns : 0;
 }
 
+/* Do rows one below another, as many as a lane takes, have a factor in common? */
+static bool shares(const tree_walk *c) {
+    const uint32_t last = c->w.n - 1;
+    if (!c->w.n || c->w.size[last].extent || c->w.size[last].factor % HIGH) return false;
+    for (uint32_t i = c->t.n_out; i < c->t.n_tensor; i++)
+        if (c->step[i] && !c->w.stride[i][last]) return true;
+    return false;
+}
+
 /* type: of sums */
 static form form_of(const lowering *l, tree_walk *c, ir_type type) {
     const device_caps *caps = l->caps;
@@ -290,6 +300,9 @@ static form form_of(const lowering *l, tree_walk *c, ir_type type) {
     f.rows = workgroup / f.lanes;
     while (f.rows > 1 && n / f.rows < groups_wanted(caps, serial)) f.rows /= 2;
     if (f.rows == 1) cut(&f, l, d, n, PART_MIN);
+    f.shared = tile_is_host(l) && serial && f.n_part == 1 && f.wide > 1 && d % f.wide == 0 && shares(c) &&
+               n / HIGH >= groups_wanted(caps, serial);
+    if (f.shared) f.high = HIGH;
     const uint32_t size = caps->subgroups ? caps->subgroup_size : 0;
     if (!BUILD_IS_SMALL && f.lanes > 1 && size >= SPAN_MIN && f.lanes * f.rows % size == 0 &&
         ir_type_bytes(type) == 4)
@@ -352,8 +365,9 @@ static uint32_t known_length(const reduce *r) {
                : 0;
 }
 
-/* The sums of elements begin + first, begin + first + step, ... below end, as vectors. */
-static void sum_up(reduce *r, ir_id from, ir_id end, uint32_t step, ir_id all[RESULTS]) {
+/* The sums of elements begin + first, begin + first + step, ... below end, as vectors: of a row, or
+ * of all rows that share. */
+static void sum_up(reduce *r, ir_id from, ir_id end, uint32_t step, ir_id all[HIGH][RESULTS]) {
     ir_builder *b = r->walk.k->b;
     const form *f = &r->f;
     const uint32_t each = f->across ? 1 : f->wide, n = results(r), known = known_length(r);
@@ -366,14 +380,20 @@ static void sum_up(reduce *r, ir_id from, ir_id end, uint32_t step, ir_id all[RE
     }
     /* each turn has all of its vectors */
     const bool whole = !BUILD_IS_SMALL && !known && !tree_row_varies(&r->walk.t) &&
-                       f->part % (step * AHEAD) == 0 && tree_row_length(&r->walk.t) % f->part == 0;
+                       f->part % (f->shared ? step : step * AHEAD) == 0 &&
+                       tree_row_length(&r->walk.t) % f->part == 0;
+    ir_id row[LOWER_WALK_TENSORS];
+    memcpy(row, r->walk.row, sizeof row);
     for (uint32_t begin = 0; begin < (known ? known : 1); begin += AHEAD) {
         const uint32_t ahead = known && known - begin < AHEAD ? known - begin : AHEAD;
-        const ir_id i = known ? ir_u32(b, begin) : ir_loop(b, from, end, ir_u32(b, step * AHEAD));
+        const ir_id i = known ? ir_u32(b, begin)
+                              : ir_loop(b, from, end, ir_u32(b, f->shared ? step : step * AHEAD));
         tree_spot s[AHEAD];
         ir_id inside[AHEAD];
         for (uint32_t a = 0; a < ahead; a++) { /* all reads before anything else */
-            const ir_id at = tile_add(r->walk.k, i, a * step);
+            const ir_id at = tile_add(r->walk.k, i, f->shared ? 0 : a * step);
+            for (uint32_t t = 0; f->shared && t < r->walk.t.n_tensor; t++)
+                r->walk.row[t] = tile_add(r->walk.k, row[t], a * r->below[t]);
             inside[a] = known || whole ? IR_NO_ID : ir_lt(b, at, end);
             tree_spot_at(&r->walk, &s[a], f->wide,
                          a && !known && !whole ? ir_min(b, at, ir_sub(b, end, ir_u32(b, each)))
@@ -396,11 +416,13 @@ static void sum_up(reduce *r, ir_id from, ir_id end, uint32_t step, ir_id all[RE
             }
         if (!known) ir_end(b);
     }
-    for (uint32_t k = 0; k < n; k++) {
-        all[k] = ir_load(b, sums[k][0], zero, f->wide);
-        for (uint32_t a = 1; a < AHEAD; a++)
-            all[k] = join(r, all[k], ir_load(b, sums[k][a], zero, f->wide));
-    }
+    memcpy(r->walk.row, row, sizeof row);
+    for (uint32_t k = 0; k < n; k++)
+        for (uint32_t a = 0; a < AHEAD; a++) {
+            const ir_id x = ir_load(b, sums[k][a], zero, f->wide);
+            if (f->shared) all[a][k] = x;
+            else all[0][k] = a ? join(r, all[0][k], x) : x;
+        }
 }
 
 /* Parts of rows: [result][vector of rows][part][element of the vector]. */
@@ -449,9 +471,10 @@ static beryl_status whole_rows(lowering *l, const graph_node *node, reduce *r, c
                 valid = ir_lt(b, outer, c->size[0]);
     /* a row that is none does another one's work, but for the store */
     const ir_id from = ir_add(b, begin, tile_mul(&k, deep, each));
-    ir_id x[RESULTS], above[HIGH][RESULTS], above_at[HIGH][RESULTS];
+    ir_id x[RESULTS], sums[HIGH][RESULTS], above[HIGH][RESULTS], above_at[HIGH][RESULTS];
     for (uint32_t h = 0; h < f->high; h++) {
-        sum_up(r, from, end, f->lanes * each, x);
+        if (!f->shared || !h) sum_up(r, from, end, f->lanes * each, sums);
+        memcpy(x, sums[f->shared ? h : 0], sizeof x);
         memcpy(above[h], x, sizeof x);
         memcpy(above_at[h], c->row, sizeof above_at[h]);
         for (uint32_t t = 0; t < c->t.n_tensor && h + 1 < f->high; t++)
@@ -470,8 +493,10 @@ static beryl_status whole_rows(lowering *l, const graph_node *node, reduce *r, c
     }
     ir_if(b, ir_and(b, valid, ir_eq(b, deep, ir_u32(b, 0))));
     for (uint32_t h = 0; h + 1 < f->high; h++)
-        for (uint32_t i = 0; i < results(r); i++)
-            ir_store(b, c->memory[i], above_at[h][i], finished(r, above[h][i], length, width));
+        for (uint32_t i = 0; i < results(r); i++) {
+            const ir_id sum = f->across ? above[h][i] : join_vector(r, above[h][i], f->wide);
+            ir_store(b, c->memory[i], above_at[h][i], finished(r, sum, length, width));
+        }
     for (uint32_t i = 0; i < results(r); i++) {
         const ir_id at = tile_mul(&k, ir_add(b, tile_mul(&k, row, f->n_part), part), width);
         if (f->n_part > 1) ir_store(b, parts, part_at(r, &k, at, i), x[i]);
@@ -565,7 +590,7 @@ static beryl_status lines_of_windows(lowering *l, const graph_node *node, reduce
     tree_declare(c);
     for (uint32_t t = 0; t < c->t.n_tensor; t++) c->memory[t].anywhere = true;
     const ir_id length = tree_walk_length(c), group = tile_group(&k), zero = ir_u32(b, 0);
-    ir_id begin[LOWER_WALK_TENSORS], x[RESULTS];
+    ir_id begin[LOWER_WALK_TENSORS], x[HIGH][RESULTS];
     ir_if(b, ir_lt(b, group, tile_count(&k, "lines", count)));
     tree_place(c, tile_mul(&k, group, n), 1, false, begin);
     ir_id i = ir_loop(b, zero, ir_u32(b, n), ir_u32(b, wide));
@@ -576,7 +601,7 @@ static beryl_status lines_of_windows(lowering *l, const graph_node *node, reduce
                         : begin[t];
     sum_up(r, zero, length, 1, x);
     for (uint32_t s = 0; s < results(r); s++)
-        ir_store(b, c->memory[s], c->row[s], finished(r, x[s], length, wide));
+        ir_store(b, c->memory[s], c->row[s], finished(r, x[0][s], length, wide));
     ir_end(b), ir_end(b);
     return tile_end(&k, count, 1, error);
 }
@@ -649,11 +674,12 @@ beryl_status tile_tree_reduce(lowering *l, const graph_node *node, const tree *t
         return status == BERYL_OK && r->f.n_part > 1 ? join_parts(l, node, r, error) : status;
     }
     if (r->f.across) across->factor /= r->f.wide;
-    for (uint32_t i = 0, d = c->w.n - 2; r->f.high > 1 && i < c->t.n_tensor; i++) {
+    const uint32_t below = c->w.n - (r->f.shared ? 1 : 2);
+    for (uint32_t i = 0, d = below; r->f.high > 1 && i < c->t.n_tensor; i++) {
         r->below[i] = c->w.stride[i][d];
         c->w.stride[i][d] *= r->f.high;
     }
-    if (r->f.high > 1) c->w.size[c->w.n - 2].factor /= r->f.high;
+    if (r->f.high > 1) c->w.size[below].factor /= r->f.high;
     const beryl_status status = whole_rows(l, node, r, name, error);
     return status == BERYL_OK && r->f.n_part > 1 ? join_parts(l, node, r, error) : status;
 }
