@@ -300,8 +300,8 @@ static form form_of(const lowering *l, tree_walk *c, ir_type type) {
     f.rows = workgroup / f.lanes;
     while (f.rows > 1 && n / f.rows < groups_wanted(caps, serial)) f.rows /= 2;
     if (f.rows == 1) cut(&f, l, d, n, PART_MIN);
-    f.shared = tile_is_host(l) && serial && f.n_part == 1 && f.wide > 1 && d % f.wide == 0 && shares(c) &&
-               n / HIGH >= groups_wanted(caps, serial);
+    f.shared = tile_is_host(l) && serial && f.n_part == 1 && f.wide > 1 && d % f.wide == 0 &&
+               shares(c) && n / HIGH >= groups_wanted(caps, serial);
     if (f.shared) f.high = HIGH;
     const uint32_t size = caps->subgroups ? caps->subgroup_size : 0;
     if (!BUILD_IS_SMALL && f.lanes > 1 && size >= SPAN_MIN && f.lanes * f.rows % size == 0 &&
