@@ -106,10 +106,12 @@ static ir_memory add_buffer(tile_kernel *k, const char *name, ir_type type, ir_a
     return ir_buffer(k->b, type, access, name);
 }
 
-/* What caches hold of it would be gone before it is read. */
+/* What caches hold of it would be gone before it is read. Not of a size that a run chooses. */
 static bool is_past_caches(const lowering *l, graph_value v) {
     enum { PAST_MIN = 16 << 20 };
     const graph_tensor *t = graph_tensor_at(l->g, v);
+    for (uint32_t i = 0; i < t->rank; i++)
+        if (t->dim[i].extent) return false;
     return tile_is_host(l) && graph_tensor_at(l->g, graph_base_of(l->g, v))->role != ROLE_STORED &&
            graph_element_bound(t) * base_type_block_bytes(t->type) >= PAST_MIN;
 }
