@@ -110,9 +110,10 @@ static ir_memory add_buffer(tile_kernel *k, const char *name, ir_type type, ir_a
 static bool is_past_caches(const lowering *l, graph_value v) {
     enum { PAST_MIN = 16 << 20 };
     const graph_tensor *t = graph_tensor_at(l->g, v);
+    if (!tile_is_host(l)) return false;
     for (uint32_t i = 0; i < t->rank; i++)
         if (t->dim[i].extent) return false;
-    return tile_is_host(l) && graph_tensor_at(l->g, graph_base_of(l->g, v))->role != ROLE_STORED &&
+    return graph_tensor_at(l->g, graph_base_of(l->g, v))->role != ROLE_STORED &&
            graph_element_bound(t) * base_type_block_bytes(t->type) >= PAST_MIN;
 }
 

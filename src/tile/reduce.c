@@ -372,6 +372,7 @@ static void sum_up(reduce *r, ir_id from, ir_id end, uint32_t step, ir_id all[HI
     const form *f = &r->f;
     const uint32_t each = f->across ? 1 : f->wide, n = results(r), known = known_length(r);
     const ir_id zero = ir_u32(b, 0);
+    const bool shared = BUILD_HAS_C_TEXTS && f->shared;
     ir_memory sums[RESULTS][AHEAD];
     for (uint32_t i = 0; i < n * AHEAD; i++) {
         ir_memory *sum = &sums[i / AHEAD][i % AHEAD];
@@ -380,19 +381,19 @@ static void sum_up(reduce *r, ir_id from, ir_id end, uint32_t step, ir_id all[HI
     }
     /* each turn has all of its vectors */
     const bool whole = !BUILD_IS_SMALL && !known && !tree_row_varies(&r->walk.t) &&
-                       f->part % (f->shared ? step : step * AHEAD) == 0 &&
+                       f->part % (shared ? step : step * AHEAD) == 0 &&
                        tree_row_length(&r->walk.t) % f->part == 0;
     ir_id row[LOWER_WALK_TENSORS];
     memcpy(row, r->walk.row, sizeof row);
     for (uint32_t begin = 0; begin < (known ? known : 1); begin += AHEAD) {
         const uint32_t ahead = known && known - begin < AHEAD ? known - begin : AHEAD;
         const ir_id i = known ? ir_u32(b, begin)
-                              : ir_loop(b, from, end, ir_u32(b, f->shared ? step : step * AHEAD));
+                              : ir_loop(b, from, end, ir_u32(b, shared ? step : step * AHEAD));
         tree_spot s[AHEAD];
         ir_id inside[AHEAD];
         for (uint32_t a = 0; a < ahead; a++) { /* all reads before anything else */
-            const ir_id at = tile_add(r->walk.k, i, f->shared ? 0 : a * step);
-            for (uint32_t t = 0; f->shared && t < r->walk.t.n_tensor; t++)
+            const ir_id at = tile_add(r->walk.k, i, shared ? 0 : a * step);
+            for (uint32_t t = 0; shared && t < r->walk.t.n_tensor; t++)
                 r->walk.row[t] = tile_add(r->walk.k, row[t], a * r->below[t]);
             inside[a] = known || whole ? IR_NO_ID : ir_lt(b, at, end);
             tree_spot_at(&r->walk, &s[a], f->wide,
@@ -420,7 +421,7 @@ static void sum_up(reduce *r, ir_id from, ir_id end, uint32_t step, ir_id all[HI
     for (uint32_t k = 0; k < n; k++)
         for (uint32_t a = 0; a < AHEAD; a++) {
             const ir_id x = ir_load(b, sums[k][a], zero, f->wide);
-            if (f->shared) all[a][k] = x;
+            if (shared) all[a][k] = x;
             else all[0][k] = a ? join(r, all[0][k], x) : x;
         }
 }
