@@ -91,7 +91,7 @@ static void build_memory(ir_builder *b) {
     ir_fragments fa = ir_fragment(b, IR_ROLE_A, IR_F16, 16, 8, 16, 2);
     ir_fragments fb = ir_fragment(b, IR_ROLE_B, IR_F16, 16, 8, 16, 1);
     ir_fragments fc = ir_fragment(b, IR_ROLE_C, IR_F32, 16, 8, 16, 1);
-    ir_memory z = ir_buffer(b, IR_F32, IR_READ_WRITE, "z");
+    ir_memory z = ir_buffer(b, IR_F32, IR_WRITE_PAST, "z");
     ir_id n = ir_param(b, IR_U32, "n"), f = ir_param(b, IR_F32, "scale");
     ir_id zero = ir_u32(b, 0), one = ir_u32(b, 1), stride = ir_u32(b, 16);
     ir_id v = ir_load(b, x, zero, 8);

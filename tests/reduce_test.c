@@ -31,6 +31,7 @@ static const problem problems[] = {
     {"few-long-rows", 2, {3, 40000}, 2, false, false},
     {"columns-in-parts", 2, {300, 40}, 1, true, true},
     {"deep-columns", 2, {5000, 8}, 1, true, false},
+    {"lines-of-columns", 3, {0, 8, 2560}, 2, false, false}, /* several a row */
     {"many-rows", 2, {70001, 3}, 2, false, false},
     {"windows", 3, {0, 62, 64}, 24, false, false}, /* of 3 by 3, 65,536 and more */
 };
@@ -178,6 +179,7 @@ typedef struct sums {
 
 static const sums of_products[] = {
     {"vector-of-halves", {35, 264, 0, 0}, {0}, TYPE_F16, 2, 0},
+    {"rows-that-share-a-vector", {36, 272, 0, 0}, {0}, TYPE_F16, 2, 0},
     {"vector-of-bf16", {35, 4100, 0, 0}, {0}, TYPE_BF16, 3, 0}, /* in parts */
     /* 65,536 results and more: a border, the weights' cast, the sums */
     {"windows-below-one-another", {2, 16, 48, 44}, {16, 1, 3, 3}, TYPE_F32, 2, 0},

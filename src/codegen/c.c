@@ -626,6 +626,11 @@ static void kernel(codegen *g) {
         }
         codegen_close(g);
         if (tiles) codegen_line(g, "tiles_end();");
+        for (uint32_t n = 0; n < k->n_buffer; n++)
+            if (k->buffers[n].access == IR_WRITE_PAST) {
+                codegen_line(g, "past_end();");
+                break;
+            }
         g->indent = 0;
         codegen_line(g, "}");
     }

@@ -8,6 +8,8 @@
 #include "codegen/c_vector.h"
 #include "base/build.h"
 
+enum { LINE = 64 }; /* bytes, of the caches: one instruction writes it, or half of it */
+
 void codegen_c_vectors(codegen *g) {
     if (ir_lanes(g->k) > 1 || !codegen_for_processor(g)) return;
     g->arrays = base_arena_take(g->arena, g->k->n_code + 1, sizeof *g->arrays);
@@ -306,6 +308,20 @@ void codegen_c_wide_load(codegen *g, ir_id id, const char *index) {
     define_whole(g, id, of_halves(g, memory_at(g, i, index, "u16", true), type, i->width));
 }
 
+/* Is the vector written past the caches? Not where the kernel reads what it writes. */
+static bool is_past(const codegen *g, const ir_instruction *i) {
+    const ir_kernel *k = g->k;
+    const uint32_t bytes = ir_type_bytes((ir_type)i->type) * i->width;
+    if (i->space != IR_BUFFER || k->buffers[i->array].access != IR_WRITE_PAST ||
+        (bytes != LINE && bytes != LINE / 2))
+        return false;
+    for (ir_id id = 0; id < k->n_code; id++)
+        if (k->code[id].op == IR_LOAD && k->code[id].space == IR_BUFFER &&
+            k->code[id].array == i->array)
+            return false;
+    return true;
+}
+
 void codegen_c_wide_store(codegen *g, const ir_instruction *i, const char *index) {
     const ir_type type = (ir_type)i->type;
     const bool carried = i->space == IR_REGISTER;
@@ -313,11 +329,21 @@ void codegen_c_wide_store(codegen *g, const ir_instruction *i, const char *index
     if (vector && (carried || !is_half(type))) {
         const char *in_memory = carried ? codegen_type(type) : codegen_c_memory_type(type);
         if (!carried) vector = carried_over(g, vector, type, i->width, true);
-        codegen_line(g, "%s = %s;", memory_at(g, i, index, in_memory, false), vector);
+        const char *at = memory_at(g, i, index, in_memory, false);
+        codegen_line(g, is_past(g, i) ? "write_past(%s, %s);" : "%s = %s;", at, vector);
         return;
     }
     ir_instruction one = *i;
     const char *value = vector ? codegen_print(g, "%s[j]", vector) : same;
+    if (vector && is_past(g, i)) { /* halves */
+        const char *bits = codegen_print(g, "t%u", (unsigned)g->temporaries++),
+                   *of = vector_type(g, "u16", i->width, false);
+        codegen_line(g, "%s %s;", of, bits);
+        codegen_line(g, "for (u32 j = 0; j < %uu; j++) %s[j] = (u16)%s;", (unsigned)i->width, bits,
+                     codegen_to_bits(g, type, value));
+        codegen_line(g, "write_past(%s, %s);", memory_at(g, i, index, "u16", false), bits);
+        return;
+    }
     one.width = 1;
     codegen_line(g, "for (u32 j = 0; j < %uu; j++)", (unsigned)i->width);
     g->indent++;

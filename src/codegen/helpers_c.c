@@ -328,6 +328,12 @@ const codegen_helper codegen_c_helpers[] = {
     {"quad_of", CUDA | HIP, "FN u32x4 quad_of(u32 x, u32 y, u32 z, u32 w) {\n    u32x4 all;\n    all.x = x;\n    all.y = y;\n    all.z = z;\n    all.w = w;\n    return all;\n}\n"},
     {"pair_of", OPENCL | PROCESSOR, "#define pair_of(x, y) (uint2)(x, y)\n"},
     {"quad_of", OPENCL | PROCESSOR, "#define quad_of(x, y, z, w) (uint4)(x, y, z, w)\n"},
+    {"write_past", HOST,
+     "#if defined(__AVX512F__) && !defined(__SANITIZE_ADDRESS__)\n"
+     "#define write_past(to, x) do { if ((uintptr_t)&(to) % sizeof(to)) (to) = (x); else __asm__(\"vmovntdq %1, %0\" : \"=m\"(to) : \"v\"(x)); } while (0)\n"
+     "#else\n#define write_past(to, x) (to) = (x)\n#endif\n"},
+    {"past_end", HOST,
+     "#ifdef __x86_64__\n#define past_end() __asm__ volatile(\"sfence\" ::: \"memory\")\n#else\n#define past_end() (void)0\n#endif\n"},
     {"copy_async", CUDA,
      "FN void copy_async(void *to, const void *from, u32 bytes, bool valid) {\n"
      "#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800\n"

@@ -547,7 +547,7 @@ static void take_arrays(machine *m) {
         m->filled[n] = take(m, count, sizeof(bool));
     }
     for (uint32_t n = 0; n < k->n_buffer && !m->status; n++)
-        if (!m->run->no_races && k->buffers[n].access == IR_READ_WRITE)
+        if (!m->run->no_races && k->buffers[n].access != IR_READ)
             m->of_buffers[n] = take(m, m->run->buffers[n].size / ir_type_bytes(k->buffers[n].type),
                                     sizeof(shadow));
 }

@@ -187,7 +187,11 @@ typedef uint32_t ir_id;
 #define IR_NO_ID UINT32_MAX
 
 typedef enum ir_space { IR_BUFFER, IR_WORKGROUP, IR_REGISTER } ir_space;
-typedef enum ir_access { IR_READ, IR_READ_WRITE } ir_access;
+typedef enum ir_access {
+    IR_READ,
+    IR_READ_WRITE,
+    IR_WRITE_PAST /* the same; it is so large that what is written need not stay in caches */
+} ir_access;
 typedef enum ir_role { IR_ROLE_A, IR_ROLE_B, IR_ROLE_C } ir_role; /* a[m, k], b[k, n], c[m, n] */
 
 enum {

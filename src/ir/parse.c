@@ -303,7 +303,9 @@ static bool declaration(parser *p, counts *n) {
     char text[IR_NAME_MAX + 2];
     if (take(p, "buffer")) {
         declared_number(p, &n->buffers);
-        ir_access access = take(p, "read_write") ? IR_READ_WRITE : IR_READ;
+        ir_access access = take(p, "read_write")   ? IR_READ_WRITE
+                           : take(p, "write_past") ? IR_WRITE_PAST
+                                                   : IR_READ;
         if (access == IR_READ) need(p, "read");
         ir_type of = type(p);
         name(p, text);

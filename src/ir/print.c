@@ -154,13 +154,13 @@ static void print_array(base_text *text, const char *what, uint32_t number,
 }
 
 static void print_declarations(base_text *text, const ir_kernel *k) {
+    static const char *const access[] = {"read", "read_write", "write_past"};
     base_text_print(text, "kernel \"%s\" workgroup %u %u %u", k->name, k->workgroup[0],
                     k->workgroup[1], k->workgroup[2]);
     if (k->subgroup_size) base_text_print(text, " subgroup %u", k->subgroup_size);
     base_text_print(text, "\n");
     for (uint32_t i = 0; i < k->n_buffer; i++)
-        base_text_print(text, "  buffer %u %s %s \"%s\"\n", i,
-                        k->buffers[i].access == IR_READ ? "read" : "read_write",
+        base_text_print(text, "  buffer %u %s %s \"%s\"\n", i, access[k->buffers[i].access],
                         ir_type_name(k->buffers[i].type), k->buffers[i].name);
     for (uint32_t i = 0; i < k->n_param; i++)
         base_text_print(text, "  param %u %s \"%s\"\n", i, ir_type_name(k->params[i].type),

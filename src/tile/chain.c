@@ -92,13 +92,19 @@ static bool is_turned(const tree_walk *c) {
     return turned;
 }
 
-enum { SIDE = 4 }; /* of the square that a lane does */
+enum {
+    SIDE = 4,      /* of the square that a lane does */
+    SIDE_HOST = 8, /* of those, two beside each other, that a processor does */
+    WIDE_HOST = 2 * SIDE_HOST,
+    LINE = 64 /* bytes, of a cache */
+};
 
 /* Whether squares are read and written as vectors. Those inputs that are `across` are read along
  * the axis before the last one, and turned in registers. */
-static bool turns_vectors(tree_walk *c, bool across[LOWER_WALK_TENSORS]) {
+static bool turns_vectors(tree_walk *c, uint32_t side, uint32_t wide,
+                          bool across[LOWER_WALK_TENSORS]) {
     const uint32_t last = c->w.n - 1;
-    bool fits = c->w.size[last - 1].factor % SIDE == 0;
+    bool fits = c->w.size[last - 1].factor % side == 0;
     for (uint32_t i = 0; i < c->t.n_tensor; i++) {
         const uint32_t *stride = c->w.stride[i];
         across[i] = i >= c->t.n_out && c->t.tensors[i] && !c->t.is_moved[i] &&
@@ -106,11 +112,11 @@ static bool turns_vectors(tree_walk *c, bool across[LOWER_WALK_TENSORS]) {
         fits = fits && base_type_block_bytes(c->t.seen[i].type) <= 4;
         if (!across[i]) continue;
         c->step[i] = 0;
-        fits = fits && c->t.seen[i].offset % SIDE == 0;
+        fits = fits && c->t.seen[i].offset % side == 0;
         for (uint32_t k = 0; k < c->w.n; k++)
-            fits = fits && (k + 1 == last || stride[k] % SIDE == 0);
+            fits = fits && (k + 1 == last || stride[k] % side == 0);
     }
-    fits = fits && tree_widest(c, SIDE, c->w.size[last].factor, true, last) == SIDE;
+    fits = fits && tree_widest(c, wide, c->w.size[last].factor, true, last) == wide;
     for (uint32_t i = 0; i < c->t.n_tensor && !fits; i++) {
         if (across[i]) c->step[i] = c->w.stride[i][last];
         across[i] = false;
@@ -145,7 +151,7 @@ static beryl_status turned(tree_walk *c, const char *name, beryl_error *error) {
     tile_kernel *k = c->k;
     lowering *l = k->l;
     bool across[LOWER_WALK_TENSORS];
-    const bool vectors = turns_vectors(c, across);
+    const bool vectors = turns_vectors(c, SIDE, SIDE, across);
     const uint32_t last = c->w.n - 1, bytes = base_type_block_bytes(c->t.seen[0].type),
                    wide = vectors ? SIDE : 1, n_spot = SIDE * SIDE / wide,
                    beside = bytes * wide < 2       ? 16
@@ -223,7 +229,6 @@ static void columns(tree_walk *c, const ir_id *begin, ir_id from, ir_id to) {
 /* The same on processors: a workgroup does a square whose sides are lines of a cache, so that each
  * line that is read or written is used whole while it is there. */
 static beryl_status turned_squares(tree_walk *c, const char *name, beryl_error *error) {
-    enum { LINE = 64 };
     tile_kernel *k = c->k;
     lowering *l = k->l;
     const uint32_t last = c->w.n - 1, side = LINE / base_type_block_bytes(c->t.seen[0].type),
@@ -249,6 +254,77 @@ static beryl_status turned_squares(tree_walk *c, const char *name, beryl_error *
     ir_id begin[LOWER_WALK_TENSORS];
     tree_place(c, tile_mul(k, ir_add(b, start, row), n_column), 1, false, begin);
     columns(c, begin, first, end);
+    ir_end(b), ir_end(b);
+    const lower_count count = outer.n ? lower_walk_count(l, &outer) : (lower_count){1, 0};
+    return tile_end(k, lower_count_times(count, (uint64_t)tiles * tiers), 1, error);
+}
+
+/* What is read across, of a processor's spots: two squares' lines, which become vectors. */
+static void turn_squares(tree_walk *c, tree_spot s[SIDE_HOST], ir_id first, const bool *across) {
+    ir_builder *b = c->k->b;
+    ir_id at[LOWER_WALK_TENSORS];
+    tree_place(c, first, WIDE_HOST, false, at);
+    for (uint32_t v = 0; v < c->t.n_value; v++) {
+        const tree_value *x = &c->t.values[v];
+        const uint32_t t = x->in[0];
+        ir_id line[WIDE_HOST];
+        if (x->kind != TREE_INPUT || x->inside || !across[t]) continue;
+        for (uint32_t i = 0; i < WIDE_HOST; i++)
+            line[i] = ir_load(b, c->memory[t],
+                              tile_add(c->k, at[t], i * c->w.stride[t][c->w.n - 1]), SIDE_HOST);
+        tile_turn(c->k, line, SIDE_HOST);
+        tile_turn(c->k, line + SIDE_HOST, SIDE_HOST);
+        for (uint32_t i = 0; i < SIDE_HOST; i++)
+            s[i].made[v] = tile_number(b, c->t.seen[t].type,
+                                       ir_compose(b, (ir_id[]){line[i], line[SIDE_HOST + i]}, 2));
+    }
+}
+
+static uint32_t vectors_of_line(const tree_walk *c) {
+    return LINE / base_type_block_bytes(c->t.seen[0].type) / WIDE_HOST;
+}
+
+/* Squares in registers. A workgroup does a line of the caches of many rows: it reads long pieces of
+ * few lines, and writes whole lines. */
+static beryl_status turned_vectors(tree_walk *c, const bool *across, const char *name,
+                                   beryl_error *error) {
+    enum { ROWS = 256 };
+    tile_kernel *k = c->k;
+    lowering *l = k->l;
+    const uint32_t last = c->w.n - 1, line = vectors_of_line(c);
+    c->w.size[last].factor /= WIDE_HOST;
+    const uint32_t n_column = (uint32_t)c->w.size[last].factor,
+                   n_row = (uint32_t)c->w.size[last - 1].factor, tiles = (n_row + ROWS - 1) / ROWS,
+                   tiers = n_column / line;
+    lower_walk outer = c->w;
+    outer.n -= 2;
+    tile_begin(k, l, k->node, name, 1);
+    ir_builder *b = k->b;
+    tree_declare(c);
+    for (uint32_t t = 0; t < c->t.n_tensor; t++) c->memory[t].anywhere = true;
+    ir_id total = ir_u32(b, 1);
+    for (uint32_t i = 0; i < outer.n; i++) total = ir_mul(b, total, c->size[i]);
+    const ir_id group = tile_group(k), tier = tile_div(k, group, tiles),
+                product = tile_div(k, tier, tiers),
+                first_row = tile_mul(k, tile_rem(k, group, tiles), ROWS),
+                first = tile_mul(k, tile_rem(k, tier, tiers), line),
+                end_row = ir_min(b, tile_add(k, first_row, ROWS), ir_u32(b, n_row)),
+                start = tile_mul(k, product, n_row);
+    ir_if(b, ir_lt(b, product, total));
+    const ir_id row = ir_loop(b, first_row, end_row, ir_u32(b, SIDE_HOST));
+    tree_spot s[LINE / WIDE_HOST][SIDE_HOST];
+    for (uint32_t v = 0; v < line; v++) {
+        ir_id index[SIDE_HOST];
+        for (uint32_t i = 0; i < SIDE_HOST; i++) {
+            tree_spot_begin(&s[v][i], WIDE_HOST);
+            index[i] = ir_add(b, tile_mul(k, ir_add(b, start, tile_add(k, row, i)), n_column),
+                              tile_add(k, first, v));
+        }
+        turn_squares(c, s[v], index[0], across);
+        for (uint32_t i = 0; i < SIDE_HOST; i++) read_inputs(c, &s[v][i], index[i], WIDE_HOST);
+    }
+    for (uint32_t i = 0; i < SIDE_HOST; i++)
+        for (uint32_t v = 0; v < line; v++) tree_store(c, &s[v][i], 0);
     ir_end(b), ir_end(b);
     const lower_count count = outer.n ? lower_walk_count(l, &outer) : (lower_count){1, 0};
     return tile_end(k, lower_count_times(count, (uint64_t)tiles * tiers), 1, error);
@@ -433,8 +509,13 @@ static beryl_status elements(lowering *l, const graph_node *node, const tree *t,
     }
     if (BUILD_HAS_C_TEXTS && f.wide == 1 && f.column == TREE_VALUES && tile_is_host(l) &&
         graph_element_bound(c->t.shape) >= TURNED_MANY && is_turned(c)) {
+        bool across[LOWER_WALK_TENSORS];
         k = (tile_kernel){.l = l, .node = node};
-        return turned_squares(c, name, error);
+        const uint64_t columns = c->w.size[c->w.n - 1].factor;
+        return columns % (WIDE_HOST * vectors_of_line(c)) == 0 &&
+                       turns_vectors(c, SIDE_HOST, WIDE_HOST, across)
+                   ? turned_vectors(c, across, name, error)
+                   : turned_squares(c, name, error);
     }
     tile_begin(&k, l, node, name, f.lanes);
     tree_declare(c);

@@ -98,24 +98,6 @@ static void make_roots(lines *l, uint32_t i, uint32_t done) {
     p->wide = wide;
 }
 
-static ir_id interleaved(fft *s, ir_id x, ir_id y, bool high) {
-    const uint64_t wide = s->p.wide;
-    uint64_t order = 0;
-    for (uint64_t i = 0; i < wide; i++)
-        order |= (i / 2 + (high ? wide / 2 : 0) + (i % 2 ? wide : 0)) << (4 * i);
-    return ir_swizzle(s->k.b, ir_compose(s->k.b, (ir_id[]){x, y}, 2), (uint32_t)wide, order);
-}
-
-/* x [n]: a vector of butterflies each becomes n vectors of the first's numbers, the second's and
- * so on. Each round moves a bit of a number's place in x to the lower end. */
-static void behind_one_another(fft *s, ir_id *x, uint32_t n) {
-    ir_id y[FFT_RADIX_MAX];
-    for (uint32_t left = n; left > 1; left /= 2) {
-        for (uint32_t i = 0; i < n; i++) y[i] = interleaved(s, x[i / 2], x[i / 2 + n / 2], i % 2);
-        memcpy(x, y, n * sizeof *y);
-    }
-}
-
 /* Elements `from` to `from + count` of the line, of which a vector begins at number `at`: are they
  * all below `size`, and where does the line end, if not? */
 static ir_id end_of(lines *l, uint32_t from, uint32_t count, uint32_t size, ir_id base) {
@@ -196,8 +178,8 @@ static void make_step(lines *l, uint32_t step, uint32_t done, ir_id in, ir_id ou
     if (l->alone && done == 1) {
         ir_id re[FFT_RADIX_MAX], im[FFT_RADIX_MAX];
         for (uint32_t u = 0; u < radix; u++) re[u] = x[u].re, im[u] = x[u].im;
-        behind_one_another(s, re, radix);
-        behind_one_another(s, im, radix);
+        tile_turn(&s->k, re, radix);
+        tile_turn(&s->k, im, radix);
         for (uint32_t u = 0; u < radix; u++) x[u] = (fft_complex){re[u], im[u]};
         done = s->p.wide;
     }

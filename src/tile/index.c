@@ -91,14 +91,14 @@ static void hold(tile_kernel *k, const moving *m, ir_memory x, const moved *o, i
 
 /* Where indices pick among rows, those of neighbours lie far apart: of wide tables a strip of
  * columns after another is done, which stays in a cache. */
-static void walk_strips(const moving *m, lower_walk *w, base_type type) {
-    enum { STRIP = 256, STRIP_MIN = 16, STRIP_BYTES = 8 << 20 };
+static void walk_strips(const moving *m, lower_walk *w, base_type type, uint32_t cache) {
+    enum { STRIP = 256, STRIP_MIN = 16 };
     const uint32_t last = w->n - 1;
     const uint64_t bytes = (uint64_t)m->size.size * base_type_block_bytes(type);
     uint32_t strip = STRIP;
-    while (strip > STRIP_MIN && bytes * strip > STRIP_BYTES) strip /= 2;
+    while (strip > STRIP_MIN && bytes * strip > cache) strip /= 2;
     if (BUILD_IS_SMALL || !last || w->n == GRAPH_RANK_MAX || w->size[last].extent ||
-        w->size[last].factor % strip || bytes * w->size[last].factor <= STRIP_BYTES)
+        w->size[last].factor % strip || bytes * w->size[last].factor <= cache)
         return;
     for (uint32_t t = 0; t < MOVED; t++)
         if (w->stride[t][last] != 1) return;
@@ -112,7 +112,15 @@ static void walk_strips(const moving *m, lower_walk *w, base_type type) {
     w->n++;
 }
 
-enum { MANY_LANES = 256, ITEMS = 4, MANY = 1 << 16, MANY_ROWS = 256 };
+enum {
+    MANY_LANES = 256,
+    ITEMS = 4,
+    MANY = 1 << 16,
+    MANY_ROWS = 256,
+    CACHE_GPU = 8 << 20,
+    CACHE_HOST = 1 << 20,
+    LINE = 4096 /* elements that a processor's lane moves, at least */
+};
 
 /* Along rows that workgroup memory has room for, and with an index for at least as many elements as
  * a row has: they are read as they lie. */
@@ -177,6 +185,70 @@ static beryl_status move_near(lowering *l, const graph_node *node, const moving 
     return tile_end(&k, lower_walk_count(l, &outer), 1, error);
 }
 
+/* Along lines on a processor, from end to end: of one index, as vectors, else of an index each. */
+static bool are_lines(const lowering *l, const moving *m, const lower_walk *w) {
+    const uint32_t last = w->n - 1;
+    return tile_is_host(l) && m->ids && m->x && !m->size.extent && !w->size[last].extent &&
+           w->stride[OUT][last] == 1 && w->stride[FROM][last] <= 1 &&
+           (w->stride[IDS][last] || w->stride[FROM][last]);
+}
+
+static beryl_status move_lines(lowering *l, const graph_node *node, const moving *m,
+                               const lower_walk *w, beryl_error *error) {
+    static const ir_type words[] = {[1] = IR_U8, [2] = IR_U16, [4] = IR_U32, [8] = IR_U64};
+    const ir_type type =
+        words[ir_type_bytes(tile_element(graph_tensor_at(l->g, node->out[0])->type))];
+    const uint32_t last = w->n - 1, n = (uint32_t)w->size[last].factor,
+                   lines = n < LINE ? LINE / n : 1;
+    const bool one_index = !w->stride[IDS][last];
+    uint32_t wide = one_index ? TILE_RUN : 1;
+    while (n % wide) wide /= 2;
+    lower_walk outer = *w;
+    outer.n--;
+    lower_walk_pad(&outer, 1);
+    tile_kernel k;
+    tile_begin(&k, l, node, m->name, 1);
+    ir_builder *b = k.b;
+    ir_memory to = tile_bind(&k, "out", node->out[0], type, IR_READ_WRITE),
+              ids = tile_read(&k, "ids", m->ids), x = tile_bind(&k, "x", m->x, type, IR_READ);
+    to.anywhere = x.anywhere = true;
+    const ir_id zero = ir_u32(b, 0), one = ir_u32(b, 1), length = ir_u32(b, n),
+                none = ir_number(b, type, wide, 0), table = ir_u32(b, m->size.size),
+                start[MOVED] = {zero, tile_u32(&k, "ids_offset", m->index.offset),
+                                tile_u32(&k, "x_offset", m->from.offset)};
+    ir_id size[GRAPH_RANK_MAX], within, place;
+    for (uint32_t i = 0; i < outer.n; i++) size[i] = tile_count(&k, sizes_of_run[i], outer.size[i]);
+    const lower_count count = lower_walk_count(l, &outer);
+    const ir_id begin = tile_mul(&k, tile_group(&k), lines),
+                end = ir_min(b, tile_add(&k, begin, lines), tile_count(&k, "lines", count)),
+                line = ir_loop(b, begin, end, one);
+    const moved at = moved_at(&k, &outer, start, size, line, false);
+    ir_if(b, at.inside);
+    if (one_index) {
+        place = index_at(&k, ids, at.at[IDS], table, &within);
+        const ir_id from = ir_add(b, at.at[FROM], tile_mul(&k, place, m->step));
+        ir_if(b, within);
+        ir_id i = ir_loop(b, zero, length, ir_u32(b, wide));
+        ir_store(b, to, ir_add(b, at.at[OUT], i), ir_load(b, x, ir_add(b, from, i), wide));
+        ir_end(b);
+        ir_else(b);
+        i = ir_loop(b, zero, length, ir_u32(b, wide));
+        ir_store(b, to, ir_add(b, at.at[OUT], i), none);
+        ir_end(b), ir_end(b);
+    } else {
+        const ir_id i = ir_loop(b, zero, length, one);
+        place = index_at(&k, ids, ir_add(b, at.at[IDS], tile_mul(&k, i, w->stride[IDS][last])),
+                         table, &within);
+        ir_id from = tile_mul(&k, ir_select(b, within, place, zero), m->step);
+        if (w->stride[FROM][last]) from = ir_add(b, from, i);
+        from = ir_load(b, x, ir_add(b, at.at[FROM], from), 1);
+        ir_store(b, to, ir_add(b, at.at[OUT], i), ir_select(b, within, from, none));
+        ir_end(b);
+    }
+    ir_end(b), ir_end(b);
+    return tile_end(&k, count, lines, error);
+}
+
 /* A lane moves several where there are many, and asks for all of their indices first. */
 static beryl_status move(lowering *l, const graph_node *node, const moving *m, beryl_error *error) {
     static const char *const offsets[MOVED] = {"", "ids_offset", "x_offset"};
@@ -184,12 +256,16 @@ static beryl_status move(lowering *l, const graph_node *node, const moving *m, b
     const graph_tensor *t[MOVED] = {out, &m->index, &m->from};
     lower_walk w = lower_walk_of(t, MOVED, 0);
     lower_walk_pad(&w, 1);
+    if (BUILD_HAS_C_TEXTS && are_lines(l, m, &w)) {
+        walk_strips(m, &w, out->type, CACHE_HOST);
+        return move_lines(l, node, m, &w, error);
+    }
     const uint32_t wide = makes_fours(m, &w, out) ? 4 : 1;
     const bool many = m->ids && m->x && !tile_serial(l) &&
                       graph_element_bound(out) / wide >= MANY &&
                       l->caps->workgroup_invocations >= MANY_LANES;
     if (many && are_near(l, m, &w, out)) return move_near(l, node, m, &w, error);
-    if (many) walk_strips(m, &w, out->type);
+    if (many) walk_strips(m, &w, out->type, CACHE_GPU);
     w.size[w.n - 1].factor /= wide;
     for (uint32_t i = 0; i < MOVED; i++) w.stride[i][w.n - 1] *= wide;
     const uint32_t lanes = many ? MANY_LANES : ORDER_LANES, n_item = many ? ITEMS : 1;

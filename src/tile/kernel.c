@@ -106,8 +106,20 @@ static ir_memory add_buffer(tile_kernel *k, const char *name, ir_type type, ir_a
     return ir_buffer(k->b, type, access, name);
 }
 
+/* What caches hold of it would be gone before it is read. Not of a size that a run chooses. */
+static bool is_past_caches(const lowering *l, graph_value v) {
+    enum { PAST_MIN = 16 << 20 };
+    const graph_tensor *t = graph_tensor_at(l->g, v);
+    if (!tile_is_host(l)) return false;
+    for (uint32_t i = 0; i < t->rank; i++)
+        if (t->dim[i].extent) return false;
+    return graph_tensor_at(l->g, graph_base_of(l->g, v))->role != ROLE_STORED &&
+           graph_element_bound(t) * base_type_block_bytes(t->type) >= PAST_MIN;
+}
+
 ir_memory tile_bind(tile_kernel *k, const char *name, graph_value v, ir_type type,
                     ir_access access) {
+    if (access == IR_READ_WRITE && is_past_caches(k->l, v)) access = IR_WRITE_PAST;
     return add_buffer(k, name, type, access, (tile_place){.kind = TILE_VALUE, .value = v});
 }
 
@@ -457,6 +469,23 @@ ir_id tile_ramp(tile_kernel *k, uint32_t width, uint32_t first, uint32_t step) {
     ir_id parts[TILE_RUN];
     for (uint32_t i = 0; i < width; i++) parts[i] = ir_u32(k->b, first + i * step);
     return width == 1 ? parts[0] : ir_compose(k->b, parts, width);
+}
+
+static ir_id interleaved(tile_kernel *k, ir_id x, ir_id y, bool high) {
+    const uint64_t wide = ir_at(k->b, x) ? ir_at(k->b, x)->width : 1;
+    uint64_t order = 0;
+    for (uint64_t i = 0; i < wide; i++)
+        order |= (i / 2 + (high ? wide / 2 : 0) + (i % 2 ? wide : 0)) << (4 * i);
+    return ir_swizzle(k->b, ir_compose(k->b, (ir_id[]){x, y}, 2), (uint32_t)wide, order);
+}
+
+/* Each round moves a bit of a number's place in x to the lower end. */
+void tile_turn(tile_kernel *k, ir_id *x, uint32_t n) {
+    ir_id y[TILE_TURN_MAX];
+    for (uint32_t left = n; left > 1; left /= 2) {
+        for (uint32_t i = 0; i < n; i++) y[i] = interleaved(k, x[i / 2], x[i / 2 + n / 2], i % 2);
+        memcpy(x, y, n * sizeof *y);
+    }
 }
 
 ir_id tile_load_vector(tile_kernel *k, ir_memory from, ir_id index, bool aligned) {

@@ -180,6 +180,9 @@ ir_id tile_shr(tile_kernel *k, ir_id x, uint32_t y); /* any width */
 ir_id tile_shl(tile_kernel *k, ir_id x, uint32_t y); /* any width */
 /* The vector of `width` with lane i: first + i * step. */
 ir_id tile_ramp(tile_kernel *k, uint32_t width, uint32_t first, uint32_t step);
+/* x [n]: the vectors' first numbers, then their second ones and so on, as n vectors again. */
+enum { TILE_TURN_MAX = 16 };
+void tile_turn(tile_kernel *k, ir_id *x, uint32_t n);
 /* Elements [index, index + TILE_RUN) as f32, in runs[TILE_RUN / wide]. aligned: index is
  * a multiple of the vector. */
 void tile_load_run(tile_kernel *k, ir_memory from, ir_id index, bool aligned, ir_id *runs);

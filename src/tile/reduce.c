@@ -30,7 +30,8 @@ enum {
     HIGH = 4,             /* vectors of windows a lane */
     SHORT = 32,           /* elements of rows that a lane sums alone, */
     MANY_SHORT = 1 << 16, /* where there are so many */
-    LINE_MIN = 16         /* results beside each other that a loop is made for */
+    LINE_MIN = 16,        /* results beside each other that a loop is made for */
+    COLUMNS = 1024        /* at most, that a processor's lane sums at once: a page of each row */
 };
 enum { SCRATCH_PARTS = 0, RESULTS = 2 /* at most: of two sums of the same elements */ };
 
@@ -42,6 +43,8 @@ typedef struct form {
     uint32_t n_part, part; /* of a row, and its elements */
     uint32_t span;         /* lanes of a subgroup, which join what they have; 0: alone */
     bool line;             /* a group sums a line of windows, one after another */
+    bool shared;           /* of those below one another: all at once, they share a factor */
+    uint32_t columns;      /* beside each other that a lane sums row by row; 0: a vector of them */
 } form;
 
 typedef struct reduce {
@@ -235,6 +238,22 @@ static uint32_t most_along(const tree_walk *c, ir_type type) {
     return halves ? 8 : 4;
 }
 
+/* How many columns a processor's lane sums, of `n` beside each other. */
+static uint32_t columns_of(uint64_t n, uint32_t wide) {
+    uint32_t columns = COLUMNS / wide * wide;
+    while (n % columns) columns -= wide;
+    return columns > wide ? columns : 0;
+}
+
+/* Do rows one below another, as many as a lane takes, have a factor in common? */
+static bool shares(const tree_walk *c) {
+    const uint32_t last = c->w.n - 1;
+    if (!c->w.n || c->w.size[last].extent || c->w.size[last].factor % HIGH) return false;
+    for (uint32_t i = c->t.n_out; i < c->t.n_tensor; i++)
+        if (c->step[i] && !c->w.stride[i][last]) return true;
+    return false;
+}
+
 /* type: of sums */
 static form form_of(const lowering *l, tree_walk *c, ir_type type) {
     const device_caps *caps = l->caps;
@@ -265,7 +284,9 @@ static form form_of(const lowering *l, tree_walk *c, ir_type type) {
             f.wide = most, f.high = high_of(c), c->apart = true;
         f.rows = workgroup < ACROSS || is_short ? workgroup : ACROSS;
         f.lanes = workgroup / f.rows;
-        cut(&f, l, d, (n / f.wide + f.rows - 1) / f.rows, PART_DEEP);
+        if (tile_is_host(l) && f.wide > 1 && f.wide * AHEAD <= c->w.size[last].factor)
+            f.columns = columns_of(c->w.size[last].factor, f.wide);
+        cut(&f, l, d, f.columns ? n / f.columns : (n / f.wide + f.rows - 1) / f.rows, PART_DEEP);
         while (f.high > 1 && (f.n_part > 1 || tree_row_varies(&c->t) ||
                               n / f.wide / f.high / f.rows < groups_wanted(caps, serial)))
             f.high /= 2;
@@ -279,6 +300,9 @@ static form form_of(const lowering *l, tree_walk *c, ir_type type) {
     f.rows = workgroup / f.lanes;
     while (f.rows > 1 && n / f.rows < groups_wanted(caps, serial)) f.rows /= 2;
     if (f.rows == 1) cut(&f, l, d, n, PART_MIN);
+    f.shared = tile_is_host(l) && serial && f.n_part == 1 && f.wide > 1 && d % f.wide == 0 &&
+               shares(c) && n / HIGH >= groups_wanted(caps, serial);
+    if (f.shared) f.high = HIGH;
     const uint32_t size = caps->subgroups ? caps->subgroup_size : 0;
     if (!BUILD_IS_SMALL && f.lanes > 1 && size >= SPAN_MIN && f.lanes * f.rows % size == 0 &&
         ir_type_bytes(type) == 4)
@@ -341,12 +365,14 @@ static uint32_t known_length(const reduce *r) {
                : 0;
 }
 
-/* The sums of elements begin + first, begin + first + step, ... below end, as vectors. */
-static void sum_up(reduce *r, ir_id from, ir_id end, uint32_t step, ir_id all[RESULTS]) {
+/* The sums of elements begin + first, begin + first + step, ... below end, as vectors: of a row, or
+ * of all rows that share. */
+static void sum_up(reduce *r, ir_id from, ir_id end, uint32_t step, ir_id all[HIGH][RESULTS]) {
     ir_builder *b = r->walk.k->b;
     const form *f = &r->f;
     const uint32_t each = f->across ? 1 : f->wide, n = results(r), known = known_length(r);
     const ir_id zero = ir_u32(b, 0);
+    const bool shared = BUILD_HAS_C_TEXTS && f->shared;
     ir_memory sums[RESULTS][AHEAD];
     for (uint32_t i = 0; i < n * AHEAD; i++) {
         ir_memory *sum = &sums[i / AHEAD][i % AHEAD];
@@ -355,14 +381,20 @@ static void sum_up(reduce *r, ir_id from, ir_id end, uint32_t step, ir_id all[RE
     }
     /* each turn has all of its vectors */
     const bool whole = !BUILD_IS_SMALL && !known && !tree_row_varies(&r->walk.t) &&
-                       f->part % (step * AHEAD) == 0 && tree_row_length(&r->walk.t) % f->part == 0;
+                       f->part % (shared ? step : step * AHEAD) == 0 &&
+                       tree_row_length(&r->walk.t) % f->part == 0;
+    ir_id row[LOWER_WALK_TENSORS];
+    memcpy(row, r->walk.row, sizeof row);
     for (uint32_t begin = 0; begin < (known ? known : 1); begin += AHEAD) {
         const uint32_t ahead = known && known - begin < AHEAD ? known - begin : AHEAD;
-        const ir_id i = known ? ir_u32(b, begin) : ir_loop(b, from, end, ir_u32(b, step * AHEAD));
+        const ir_id i = known ? ir_u32(b, begin)
+                              : ir_loop(b, from, end, ir_u32(b, shared ? step : step * AHEAD));
         tree_spot s[AHEAD];
         ir_id inside[AHEAD];
         for (uint32_t a = 0; a < ahead; a++) { /* all reads before anything else */
-            const ir_id at = tile_add(r->walk.k, i, a * step);
+            const ir_id at = tile_add(r->walk.k, i, shared ? 0 : a * step);
+            for (uint32_t t = 0; shared && t < r->walk.t.n_tensor; t++)
+                r->walk.row[t] = tile_add(r->walk.k, row[t], a * r->below[t]);
             inside[a] = known || whole ? IR_NO_ID : ir_lt(b, at, end);
             tree_spot_at(&r->walk, &s[a], f->wide,
                          a && !known && !whole ? ir_min(b, at, ir_sub(b, end, ir_u32(b, each)))
@@ -385,11 +417,13 @@ static void sum_up(reduce *r, ir_id from, ir_id end, uint32_t step, ir_id all[RE
             }
         if (!known) ir_end(b);
     }
-    for (uint32_t k = 0; k < n; k++) {
-        all[k] = ir_load(b, sums[k][0], zero, f->wide);
-        for (uint32_t a = 1; a < AHEAD; a++)
-            all[k] = join(r, all[k], ir_load(b, sums[k][a], zero, f->wide));
-    }
+    memcpy(r->walk.row, row, sizeof row);
+    for (uint32_t k = 0; k < n; k++)
+        for (uint32_t a = 0; a < AHEAD; a++) {
+            const ir_id x = ir_load(b, sums[k][a], zero, f->wide);
+            if (shared) all[a][k] = x;
+            else all[0][k] = a ? join(r, all[0][k], x) : x;
+        }
 }
 
 /* Parts of rows: [result][vector of rows][part][element of the vector]. */
@@ -438,9 +472,10 @@ static beryl_status whole_rows(lowering *l, const graph_node *node, reduce *r, c
                 valid = ir_lt(b, outer, c->size[0]);
     /* a row that is none does another one's work, but for the store */
     const ir_id from = ir_add(b, begin, tile_mul(&k, deep, each));
-    ir_id x[RESULTS], above[HIGH][RESULTS], above_at[HIGH][RESULTS];
+    ir_id x[RESULTS], sums[HIGH][RESULTS], above[HIGH][RESULTS], above_at[HIGH][RESULTS];
     for (uint32_t h = 0; h < f->high; h++) {
-        sum_up(r, from, end, f->lanes * each, x);
+        if (!f->shared || !h) sum_up(r, from, end, f->lanes * each, sums);
+        memcpy(x, sums[f->shared ? h : 0], sizeof x);
         memcpy(above[h], x, sizeof x);
         memcpy(above_at[h], c->row, sizeof above_at[h]);
         for (uint32_t t = 0; t < c->t.n_tensor && h + 1 < f->high; t++)
@@ -459,8 +494,10 @@ static beryl_status whole_rows(lowering *l, const graph_node *node, reduce *r, c
     }
     ir_if(b, ir_and(b, valid, ir_eq(b, deep, ir_u32(b, 0))));
     for (uint32_t h = 0; h + 1 < f->high; h++)
-        for (uint32_t i = 0; i < results(r); i++)
-            ir_store(b, c->memory[i], above_at[h][i], finished(r, above[h][i], length, width));
+        for (uint32_t i = 0; i < results(r); i++) {
+            const ir_id sum = f->across ? above[h][i] : join_vector(r, above[h][i], f->wide);
+            ir_store(b, c->memory[i], above_at[h][i], finished(r, sum, length, width));
+        }
     for (uint32_t i = 0; i < results(r); i++) {
         const ir_id at = tile_mul(&k, ir_add(b, tile_mul(&k, row, f->n_part), part), width);
         if (f->n_part > 1) ir_store(b, parts, part_at(r, &k, at, i), x[i]);
@@ -470,6 +507,72 @@ static beryl_status whole_rows(lowering *l, const graph_node *node, reduce *r, c
     const lower_count one = {1, 0};
     return tile_end_3d(&k, lower_walk_count(l, &c->w), f->rows, one, 1,
                        lower_count_times(one, f->n_part), 1, error);
+}
+
+/* Columns on a processor: a lane sums many of them row by row, so that it reads long pieces of
+ * memory, not a vector from each page. */
+static beryl_status lines_of_columns(lowering *l, const graph_node *node, reduce *r,
+                                     const char *name, beryl_error *error) {
+    tree_walk *c = &r->walk;
+    const form *f = &r->f;
+    const uint32_t last = c->w.n - 1, wide = f->wide, n = results(r), d = tree_row_length(&c->t),
+                   ahead = !tree_row_varies(&c->t) && f->part % AHEAD == 0 && d % f->part == 0
+                               ? AHEAD
+                               : 1;
+    tile_kernel k;
+    tile_begin(&k, l, node, name, 1);
+    c->k = &k;
+    ir_builder *b = k.b;
+    tree_declare(c);
+    ir_memory parts = {0}, sums[RESULTS];
+    if (f->n_part > 1)
+        parts = tile_scratch(&k, "parts", SCRATCH_PARTS, parts_bytes(r), r->type, IR_READ_WRITE);
+    const ir_id length = tree_walk_length(c), group = tile_group(&k), zero = ir_u32(b, 0),
+                step = ir_u32(b, wide), width = ir_u32(b, f->columns);
+    ir_id part = zero, from = zero, end = length, begin[LOWER_WALK_TENSORS];
+    if (f->n_part > 1) {
+        part = ir_group(b, 2);
+        from = tile_mul(&k, part, f->part);
+        end = ir_min(b, tile_add(&k, from, f->part), length);
+    }
+    ir_if(b, ir_lt(b, tree_place(c, group, f->columns, false, begin), c->size[0]));
+    ir_id i = ir_loop(b, zero, width, step);
+    for (uint32_t s = 0; s < n; s++) {
+        sums[s] = ir_register(b, r->type, f->columns);
+        ir_store(b, sums[s], i, neutral(r, wide));
+    }
+    ir_end(b);
+    const ir_id row = ir_loop(b, from, end, ir_u32(b, ahead));
+    i = ir_loop(b, zero, width, step);
+    for (uint32_t t = 0; t < c->t.n_tensor; t++)
+        c->row[t] = ir_add(b, begin[t], tile_mul(&k, i, c->w.stride[t][last]));
+    tree_spot spot[AHEAD];
+    for (uint32_t a = 0; a < ahead; a++) tree_spot_at(c, &spot[a], wide, tile_add(&k, row, a));
+    for (uint32_t s = 0; s < n; s++) {
+        ir_id x[AHEAD];
+        for (uint32_t a = 0; a < ahead; a++) x[a] = value_of(r, &spot[a], s);
+        for (uint32_t half = ahead / 2; half; half /= 2)
+            for (uint32_t a = 0; a < half; a++) x[a] = join(r, x[a], x[a + half]);
+        ir_store(b, sums[s], i, join(r, ir_load(b, sums[s], i, wide), x[0]));
+    }
+    ir_end(b), ir_end(b);
+    i = ir_loop(b, zero, width, step);
+    for (uint32_t s = 0; s < n; s++) {
+        const ir_id x = ir_load(b, sums[s], i, wide);
+        if (f->n_part == 1) {
+            const ir_id at = ir_add(b, begin[s], tile_mul(&k, i, c->w.stride[s][last]));
+            ir_store(b, c->memory[s], at, finished(r, x, length, wide));
+            continue;
+        }
+        const ir_id vector =
+                        ir_add(b, tile_mul(&k, group, f->columns / wide), tile_div(&k, i, wide)),
+                    at = ir_add(b, tile_mul(&k, vector, f->n_part), part);
+        ir_store(b, parts, part_at(r, &k, tile_mul(&k, at, wide), s), x);
+    }
+    ir_end(b), ir_end(b);
+    const lower_count one = {1, 0};
+    return tile_end_3d(&k, lower_walk_count(l, &c->w), 1, one, 1, lower_count_times(one, f->n_part),
+                       1, error);
 }
 
 /* Windows on a processor, along a line of results: what is the same for all of them is read once,
@@ -488,7 +591,7 @@ static beryl_status lines_of_windows(lowering *l, const graph_node *node, reduce
     tree_declare(c);
     for (uint32_t t = 0; t < c->t.n_tensor; t++) c->memory[t].anywhere = true;
     const ir_id length = tree_walk_length(c), group = tile_group(&k), zero = ir_u32(b, 0);
-    ir_id begin[LOWER_WALK_TENSORS], x[RESULTS];
+    ir_id begin[LOWER_WALK_TENSORS], x[HIGH][RESULTS];
     ir_if(b, ir_lt(b, group, tile_count(&k, "lines", count)));
     tree_place(c, tile_mul(&k, group, n), 1, false, begin);
     ir_id i = ir_loop(b, zero, ir_u32(b, n), ir_u32(b, wide));
@@ -499,7 +602,7 @@ static beryl_status lines_of_windows(lowering *l, const graph_node *node, reduce
                         : begin[t];
     sum_up(r, zero, length, 1, x);
     for (uint32_t s = 0; s < results(r); s++)
-        ir_store(b, c->memory[s], c->row[s], finished(r, x[s], length, wide));
+        ir_store(b, c->memory[s], c->row[s], finished(r, x[0][s], length, wide));
     ir_end(b), ir_end(b);
     return tile_end(&k, count, 1, error);
 }
@@ -563,12 +666,21 @@ beryl_status tile_tree_reduce(lowering *l, const graph_node *node, const tree *t
     tree_walk_rows(c);
     r->f = form_of(l, c, r->type);
     if (BUILD_HAS_C_TEXTS && r->f.line) return lines_of_windows(l, node, r, name, error);
-    if (r->f.across) c->w.size[c->w.n - 1].factor /= r->f.wide;
-    for (uint32_t i = 0, d = c->w.n - 2; r->f.high > 1 && i < c->t.n_tensor; i++) {
+    lower_count *across = &c->w.size[c->w.n - 1];
+    if (BUILD_HAS_C_TEXTS && r->f.columns) {
+        const uint64_t columns = across->factor;
+        across->factor /= r->f.columns;
+        const beryl_status status = lines_of_columns(l, node, r, name, error);
+        across->factor = columns / r->f.wide;
+        return status == BERYL_OK && r->f.n_part > 1 ? join_parts(l, node, r, error) : status;
+    }
+    if (r->f.across) across->factor /= r->f.wide;
+    const uint32_t below = c->w.n - (r->f.shared ? 1 : 2);
+    for (uint32_t i = 0, d = below; r->f.high > 1 && i < c->t.n_tensor; i++) {
         r->below[i] = c->w.stride[i][d];
         c->w.stride[i][d] *= r->f.high;
     }
-    if (r->f.high > 1) c->w.size[c->w.n - 2].factor /= r->f.high;
+    if (r->f.high > 1) c->w.size[below].factor /= r->f.high;
     const beryl_status status = whole_rows(l, node, r, name, error);
     return status == BERYL_OK && r->f.n_part > 1 ? join_parts(l, node, r, error) : status;
 }
