@@ -326,7 +326,7 @@ static void test_layouts(test *t, rig *r) {
             problem q = {.type = TYPE_F16,
                          .n = 40,
                          .n_bound = 640,
-                         .k = 1024,
+                         .k = 2048,
                          .m = 128,
                          .exact = true,
                          .halved = true};
@@ -334,7 +334,7 @@ static void test_layouts(test *t, rig *r) {
             check(t, r, &q);
             q.gated = true;
             check(t, r, &q);
-            q.gated = false, q.type = TYPE_F32, q.k = 1030, q.m = 121, q.gap = 3, q.start = 1;
+            q.gated = false, q.type = TYPE_F32, q.k = 2054, q.m = 121, q.gap = 3, q.start = 1;
             check(t, r, &q);
         }
         if (test_case(t, "linear/rows-of-a-weight-%s", software ? "plain" : "tiled") &&

@@ -9,7 +9,8 @@ enum {
     SIDE = 128,       /* the same of others: rows, and columns, of a tile */
     GROUPS_EACH_WIDE = 2,
     TERMS_WIDE = 512,
-    TERMS_UNIT = 64, /* parts are multiples of */
+    TERMS_HALVES = 2048, /* of sums that are worth halves */
+    TERMS_UNIT = 64,     /* parts are multiples of */
     BYTES_MAX = 64 << 20,
     UNITS_UNKNOWN = 64,
     AHEAD = 16 /* parts that are asked for at once */
@@ -61,7 +62,7 @@ tile_split tile_split_halves(const lowering *l, uint64_t rows, uint64_t columns,
     /* matrix units have tiles of other sizes */
     const bool pays = l->caps->compute_units && !l->caps->fragments && shares(l, rows, columns) &&
                       !device_is_processor(l->caps) && tiles >= units && 3 * halves <= 5 * whole &&
-                      terms >= 2 * TERMS_WIDE;
+                      terms >= TERMS_HALVES;
     return parts_of(pays ? 2 : 1, rows, columns, (lower_count){terms, 0}, terms);
 }
 
