@@ -467,6 +467,75 @@ static void test_webgpu_basics(test *t) {
     }
 }
 
+static void test_webgpu_params(test *t) {
+    rig r;
+    if (test_case(t, "webgpu/parameters-that-come-again") && rig_open(t, &r, "webgpu")) {
+        /* by number: those of more runs than the ring has slots; a longer list in between */
+        static const uint32_t factors[] = {3, 3, 5, 3, 7, 9, 11, 13, 3, 3, 13, 2, 3, 5, 5};
+        enum { LONG = 11, WORDS = 64 * DEVICE_PARAM_ALIGN / 4 };
+        uint32_t x[64], z[64], params[WORDS] = {0};
+        for (uint32_t i = 0; i < 64; i++) x[i] = i + 1;
+        const device_buffer in = rig_buffer(t, &r, sizeof x, x),
+                            out = rig_buffer(t, &r, sizeof z, NULL);
+        const device_program_desc desc = desc_of(scale_text, 2, 8);
+        device_program program;
+        device_bindings bindings;
+        CHECK_INT(t, device_program_make(r.d, &desc, &program, &r.error), BERYL_OK);
+        CHECK_INT(t, rig_compiled(&r, program), BERYL_OK);
+        const device_binding binding[] = {{.buffer = in}, {.buffer = out}};
+        CHECK_INT(t, device_bindings_make(r.d, program, binding, 2, &bindings, &r.error), BERYL_OK);
+        for (size_t i = 0; i < sizeof factors / sizeof *factors; i++) {
+            const uint32_t at = i == LONG ? WORDS - DEVICE_PARAM_ALIGN / 4 : 0;
+            const device_command list[] = {rig_dispatch(program, bindings, 1, at * 4),
+                                           rig_range(DEVICE_FETCH, out, 0, sizeof z)};
+            params[at] = factors[i], params[at + 1] = 64;
+            device_ticket ticket;
+            CHECK_INT(t, rig_submit(&r, list, 2, params, i == LONG ? sizeof params : 256, &ticket),
+                      BERYL_OK);
+            CHECK_INT(t, rig_take(&r, ticket, 0, z, sizeof z), BERYL_OK);
+            for (uint32_t k = 0; k < 64; k++) CHECK_INT(t, z[k], x[k] * factors[i]);
+        }
+        rig_close(t, &r);
+    }
+}
+
+/* The queue gets such runs some at a time. */
+static void test_webgpu_rows(test *t) {
+    rig r;
+    if (test_case(t, "webgpu/runs-that-nobody-waits-for-keep-their-order") &&
+        rig_open(t, &r, "webgpu")) {
+        enum { RUNS = 3 * WEBGPU_HELD_MAX + 5 };
+        uint32_t x[64], z[64];
+        device_program_desc desc = desc_of(add_text, 1, 0);
+        device_program program;
+        device_bindings bindings;
+        device_buffer y = rig_buffer(t, &r, sizeof x, NULL), other = {0};
+        CHECK_INT(t, device_program_make(r.d, &desc, &program, &r.error), BERYL_OK);
+        CHECK_INT(t, rig_compiled(&r, program), BERYL_OK);
+        CHECK_INT(t,
+                  device_bindings_make(r.d, program, &(device_binding){.buffer = y}, 1, &bindings,
+                                       &r.error),
+                  BERYL_OK);
+        const device_command add = rig_dispatch(program, bindings, 1, 0),
+                             fetch = rig_range(DEVICE_FETCH, y, 0, sizeof z);
+        device_ticket ticket = 0;
+        for (uint32_t turn = 0; turn < 4; turn++) {
+            for (uint32_t i = 0; i < 64; i++) x[i] = turn * 1000 + i;
+            CHECK_INT(t, device_write(r.d, y, 0, x, sizeof x, &r.error), BERYL_OK);
+            for (uint32_t i = 0; i < RUNS; i++) {
+                CHECK_INT(t, rig_submit(&r, &add, 1, NULL, 0, &ticket), BERYL_OK);
+                if (i == RUNS / 2) other = rig_buffer(t, &r, sizeof x, x);
+                if (i == RUNS - 2) device_buffer_drop(r.d, other);
+            }
+            if (turn % 2) CHECK_INT(t, device_wait(r.d, ticket, &r.error), BERYL_OK);
+            CHECK_INT(t, rig_submit(&r, &fetch, 1, NULL, 0, &ticket), BERYL_OK);
+            CHECK_INT(t, rig_take(&r, ticket, 0, z, sizeof z), BERYL_OK);
+            for (uint32_t i = 0; i < 64; i++) CHECK_INT(t, z[i], turn * 1000 + i + RUNS);
+        }
+        rig_close(t, &r);
+    }
+}
+
 static void count_warning(void *user, beryl_log_level level, const char *line) {
     (void)line;
     *(int *)user += level <= BERYL_LOG_WARNING;
@@ -691,6 +760,8 @@ void test_device(test *t) {
     test_refused_commands(t);
     test_dummy(t);
     test_webgpu_basics(t);
+    test_webgpu_params(t);
+    test_webgpu_rows(t);
     test_webgpu_caps(t);
     test_webgpu_stage(t);
     test_webgpu_lost(t);

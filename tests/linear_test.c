@@ -59,6 +59,7 @@ typedef struct problem {
     uint32_t limit;
     bool exact;
     bool trains; /* in a graph with segments */
+    bool halved; /* its sums are */
 } problem;
 
 typedef struct product {
@@ -121,13 +122,13 @@ static void product_close(product *p) {
     store_fini(&p->store);
 }
 
-/* Dispatches that read a weight. */
-static uint32_t product_count(rig *r, product *p) {
+/* How often its plan has the word: "store" where a dispatch reads a weight. */
+static uint32_t product_count(rig *r, product *p, const char *word) {
     base_text text;
     uint32_t n = 0;
     base_text_init(&text, &r->heap);
     graph_exec_print(p->exec, &text);
-    for (const char *at = text.data; at && (at = strstr(at, "store")) != NULL; at++) n++;
+    for (const char *at = text.data; at && (at = strstr(at, word)) != NULL; at++) n++;
     base_text_fini(&text);
     return n;
 }
@@ -200,7 +201,8 @@ static double error_of(test *t, rig *r, const problem *q) {
         if (isnan(error)) error = 1e9;
         /* tiles of bytes are joined, others are a dispatch each */
         const bool tiles = !q->exact && r->d->caps.kind != DEVICE_SOFTWARE;
-        if (q->gated) CHECK_INT(t, product_count(r, &b), tiles ? 1 : 2);
+        if (q->gated) CHECK_INT(t, product_count(r, &b, "store"), tiles ? 1 : 2);
+        if (q->halved) CHECK_INT(t, product_count(r, &b, "linear_parts"), q->gated ? 2 : 1);
     }
     product_close(&a);
     product_close(&b);
@@ -319,6 +321,22 @@ static void test_layouts(test *t, rig *r) {
                                  .start = 1,
                                  .exact = true,
                                  .trains = true});
+        /* five tiles for four units; of the second one's halves one is shorter */
+        if (!software && test_case(t, "linear/halves-of-sums") && rig_as(t, r, false)) {
+            problem q = {.type = TYPE_F16,
+                         .n = 40,
+                         .n_bound = 640,
+                         .k = 2048,
+                         .m = 128,
+                         .exact = true,
+                         .halved = true};
+            r->d->caps.compute_units = 4;
+            check(t, r, &q);
+            q.gated = true;
+            check(t, r, &q);
+            q.gated = false, q.type = TYPE_F32, q.k = 2054, q.m = 121, q.gap = 3, q.start = 1;
+            check(t, r, &q);
+        }
         if (test_case(t, "linear/rows-of-a-weight-%s", software ? "plain" : "tiled") &&
             rig_as(t, r, software))
             check(t, r,

@@ -9,7 +9,8 @@ enum {
     SIDE = 128,       /* the same of others: rows, and columns, of a tile */
     GROUPS_EACH_WIDE = 2,
     TERMS_WIDE = 512,
-    TERMS_UNIT = 64, /* parts are multiples of */
+    TERMS_HALVES = 2048, /* of sums that are worth halves */
+    TERMS_UNIT = 64,     /* parts are multiples of */
     BYTES_MAX = 64 << 20,
     UNITS_UNKNOWN = 64,
     AHEAD = 16 /* parts that are asked for at once */
@@ -19,17 +20,23 @@ bool tile_split_is_thin(uint64_t rows, uint64_t columns) {
     return rows <= THIN || columns <= THIN;
 }
 
-tile_split tile_split_of(const lowering *l, uint64_t rows, uint64_t columns, lower_count terms,
-                         uint64_t bound) {
+static bool shares(const lowering *l, uint64_t rows, uint64_t columns) {
+    return !tile_serial(l) && !device_is_compiled(l->caps) && rows && columns;
+}
+
+static uint64_t units_of(const lowering *l) {
+    return l->caps->compute_units ? l->caps->compute_units : UNITS_UNKNOWN;
+}
+
+static uint64_t tiles_of(uint64_t rows, uint64_t columns) {
+    return ((rows + SIDE - 1) / SIDE) * ((columns + SIDE - 1) / SIDE);
+}
+
+/* Parts of n, if there is room for what they leave. */
+static tile_split parts_of(uint64_t n, uint64_t rows, uint64_t columns, lower_count terms,
+                           uint64_t bound) {
     tile_split s = {.n = 1, .each = (uint32_t)bound, .terms = terms};
-    if (tile_serial(l) || device_is_compiled(l->caps) || !rows || !columns) return s;
-    const bool thin = tile_split_is_thin(rows, columns);
-    const uint64_t tiles = thin ? (rows * columns + TILE - 1) / TILE
-                                : ((rows + SIDE - 1) / SIDE) * ((columns + SIDE - 1) / SIDE),
-                   units = l->caps->compute_units ? l->caps->compute_units : UNITS_UNKNOWN,
-                   wanted = (thin ? GROUPS_EACH : GROUPS_EACH_WIDE) * units / tiles,
-                   most = bound / (thin ? TERMS : TERMS_WIDE), n = wanted < most ? wanted : most,
-                   part = rows * columns * 4;
+    const uint64_t part = rows * columns * 4;
     if (n < 2 || n * part > BYTES_MAX) return s;
     const uint64_t each = ((bound + n - 1) / n + TERMS_UNIT - 1) / TERMS_UNIT * TERMS_UNIT;
     s.n = (uint32_t)((bound + each - 1) / each);
@@ -37,6 +44,26 @@ tile_split tile_split_of(const lowering *l, uint64_t rows, uint64_t columns, low
     else s.each = (uint32_t)each;
     s.bytes = s.n * part;
     return s;
+}
+
+tile_split tile_split_of(const lowering *l, uint64_t rows, uint64_t columns, lower_count terms,
+                         uint64_t bound) {
+    if (!shares(l, rows, columns)) return parts_of(1, rows, columns, terms, bound);
+    const bool thin = tile_split_is_thin(rows, columns);
+    const uint64_t tiles = thin ? (rows * columns + TILE - 1) / TILE : tiles_of(rows, columns),
+                   wanted = (thin ? GROUPS_EACH : GROUPS_EACH_WIDE) * units_of(l) / tiles,
+                   most = bound / (thin ? TERMS : TERMS_WIDE);
+    return parts_of(wanted < most ? wanted : most, rows, columns, terms, bound);
+}
+
+tile_split tile_split_halves(const lowering *l, uint64_t rows, uint64_t columns, uint32_t terms) {
+    const uint64_t units = units_of(l), tiles = tiles_of(rows, columns),
+                   whole = (tiles + units - 1) / units, halves = (2 * tiles + units - 1) / units;
+    /* matrix units have tiles of other sizes */
+    const bool pays = l->caps->compute_units && !l->caps->fragments && shares(l, rows, columns) &&
+                      !device_is_processor(l->caps) && tiles >= units && 3 * halves <= 5 * whole &&
+                      terms >= TERMS_HALVES;
+    return parts_of(pays ? 2 : 1, rows, columns, (lower_count){terms, 0}, terms);
 }
 
 /* Parts of this run. */

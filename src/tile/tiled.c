@@ -368,10 +368,11 @@ beryl_status tile_tiled(lowering *l, const graph_node *node, const tile_tiled_pr
         return status;
     }
     if (dots) return tile_dots(l, node, p, error);
-    /* in a training: elsewhere a dispatch more is felt */
-    const tile_split split = BUILD_HAS_TRAINING && !halves && l->g->segments && p->m < p->bound
-                                 ? tile_split_of(l, p->bound, p->m, (lower_count){p->k, 0}, p->k)
-                                 : (tile_split){.n = 1};
+    /* few results in a training: elsewhere a dispatch more is felt */
+    const bool few = l->g->segments && p->m < p->bound;
+    const tile_split split = !BUILD_HAS_TRAINING || halves ? (tile_split){.n = 1}
+                             : few ? tile_split_of(l, p->bound, p->m, (lower_count){p->k, 0}, p->k)
+                                   : tile_split_halves(l, p->bound, p->m, p->k);
     if (split.n > 1) {
         status = multiply_parts(l, node, p, &split, error);
         return status == BERYL_OK ? add_parts(l, node, p, &split, error) : status;

@@ -54,6 +54,7 @@ static WGPUBuffer create(webgpu *d, uint64_t size, WGPUBufferUsage usage, bool m
 
 static void destroy(webgpu *d, WGPUBuffer handle) {
     if (!handle) return;
+    webgpu_hand_over(d, NULL);
     d->f.BufferDestroy(handle);
     d->f.BufferRelease(handle);
 }
@@ -122,6 +123,7 @@ beryl_status webgpu_write(device *head, device_buffer_item *item, uint64_t offse
     webgpu *d = (webgpu *)head;
     webgpu_buffer *buffer = (webgpu_buffer *)item;
     beryl_status status = webgpu_lost(d, error);
+    webgpu_hand_over(d, NULL);
     if (!status && has_copies(d, buffer)) status = webgpu_stage_flush(d, error);
     for (size_t at = 0; at < size && !status;) {
         size_t piece = size - at < WEBGPU_STAGE_BYTES ? size - at : WEBGPU_STAGE_BYTES;
@@ -166,8 +168,14 @@ beryl_status webgpu_stage_flush(webgpu *d, beryl_error *error) {
                                               copy->offset, copy->size);
     }
     d->n_copy = 0;
-    WGPUSubmissionIndex index;
-    status = webgpu_encoder_submit(d, encoder, "upload", &index, error);
+    WGPUCommandBuffer commands;
+    status = webgpu_finish(d, encoder, "upload", &commands, error);
+    if (!status) {
+        webgpu_hand_over(d, NULL);
+        d->f.QueueSubmitForIndex(d->queue, 1, &commands);
+        d->f.CommandBufferRelease(commands);
+        d->written = 0;
+    }
     map(d, stage->handle, WGPUMapMode_Write, WEBGPU_STAGE_BYTES, &stage->state);
     d->stage = (d->stage + 1) % WEBGPU_STAGE_COUNT;
     return status;
@@ -374,8 +382,7 @@ void webgpu_buffers_fini(webgpu *d) {
         r->handle = NULL;
         base_vec_fini(d->head.heap, &r->fetches);
     }
-    if (d->param_group) d->f.BindGroupRelease(d->param_group);
-    webgpu_buffer_own_drop(d, d->params, WEBGPU_PARAM_SLOTS * d->param_capacity);
+    webgpu_params_drop(d);
     webgpu_buffer_own_drop(d, d->query_bytes, 8 * (uint64_t)d->query_capacity);
     if (d->queries) d->f.QuerySetRelease(d->queries);
 }

@@ -1,11 +1,15 @@
 /* submit.c - command lists into one compute pass, tickets, waiting.
  *
  * A submit is one encoder and, unless copies, fills or fetches stand between dispatches, one pass.
- * Its parameters go with one write into a slot of a uniform ring and are reached by dynamic offsets
- * through one bind group, so that replaying a list makes nothing but the encoder, its pass and its
- * command buffer, which WebGPU cannot do without and which statistics do not count. (A write is
- * ordered before the submit that follows it: the ring is there for overlap, not for safety.) What
- * has errors is never handed to the queue, since that would end the process.
+ * Its parameters are in a slot of a uniform ring and are reached by dynamic offsets through one
+ * bind group, so that replaying a list makes nothing but the encoder, its pass and its command
+ * buffer, which WebGPU cannot do without and which statistics do not count. (A write is ordered
+ * before the submit that follows it: the ring is there for overlap, not for safety.) What has
+ * errors is never handed to the queue, since that would end the process.
+ *
+ * A GPU waits between two submits of the queue, and longer where one begins with a write: so
+ * parameters that a slot has already are not written, and lists that nobody waits for are held
+ * while the queue has two submits to work on, and go to it together.
  */
 #include "device/webgpu/webgpu.h"
 #include "base/error.h"
@@ -116,27 +120,45 @@ static void encode(encoding *e, const device_command *c) {
 
 /* ---- what a submit needs --------------------------------------------------------------------- */
 
-/* Room for this submit's parameters in the next slot of the ring, and the parameters in it. */
+void webgpu_params_drop(webgpu *d) {
+    if (d->param_group) d->f.BindGroupRelease(d->param_group);
+    webgpu_buffer_own_drop(d, d->params, WEBGPU_PARAM_SLOTS * d->param_capacity);
+    base_heap_give(d->head.heap, d->param_copy, WEBGPU_PARAM_SLOTS * d->param_capacity);
+    memset(d->param_sizes, 0, sizeof d->param_sizes);
+    d->param_group = NULL;
+    d->params = NULL;
+    d->param_copy = NULL;
+    d->param_capacity = 0;
+}
+
+static beryl_status grow_params(webgpu *d, uint64_t need, beryl_error *error) {
+    uint64_t capacity = d->param_capacity ? d->param_capacity : 16 * DEVICE_PARAM_ALIGN;
+    while (capacity < need) capacity *= 2;
+    beryl_error why = {0};
+    unsigned char *copy = base_heap_take(d->head.heap, WEBGPU_PARAM_SLOTS * capacity);
+    if (!copy) return base_fail(error, BERYL_NO_MEMORY, "out of memory for parameters");
+    WGPUBuffer params =
+        webgpu_buffer_own(d, WEBGPU_PARAM_SLOTS * capacity,
+                          WGPUBufferUsage_Uniform | WGPUBufferUsage_CopyDst, "params", &why);
+    if (!params) {
+        base_heap_give(d->head.heap, copy, WEBGPU_PARAM_SLOTS * capacity);
+        if (error) *error = why;
+        return why.code;
+    }
+    webgpu_params_drop(d);
+    d->params = params;
+    d->param_copy = copy;
+    d->param_capacity = capacity;
+    return BERYL_OK;
+}
+
+/* The slot of the ring with this submit's parameters: one that has them, or else the next. */
 static beryl_status write_params(webgpu *d, const device_submit_desc *desc, beryl_error *error) {
-    if (!desc->param_bytes) return BERYL_OK;
-    uint64_t need =
-        (desc->param_bytes + DEVICE_PARAM_ALIGN - 1) / DEVICE_PARAM_ALIGN * DEVICE_PARAM_ALIGN;
+    const size_t size = desc->param_bytes;
+    uint64_t need = (size + DEVICE_PARAM_ALIGN - 1) / DEVICE_PARAM_ALIGN * DEVICE_PARAM_ALIGN;
     if (need > d->param_capacity) {
-        uint64_t capacity = d->param_capacity ? d->param_capacity : 16 * DEVICE_PARAM_ALIGN;
-        while (capacity < need) capacity *= 2;
-        beryl_error why = {0};
-        WGPUBuffer params =
-            webgpu_buffer_own(d, WEBGPU_PARAM_SLOTS * capacity,
-                              WGPUBufferUsage_Uniform | WGPUBufferUsage_CopyDst, "params", &why);
-        if (!params) {
-            if (error) *error = why;
-            return why.code;
-        }
-        webgpu_buffer_own_drop(d, d->params, WEBGPU_PARAM_SLOTS * d->param_capacity);
-        if (d->param_group) d->f.BindGroupRelease(d->param_group);
-        d->param_group = NULL;
-        d->params = params;
-        d->param_capacity = capacity;
+        beryl_status status = grow_params(d, need, error);
+        if (status) return status;
     }
     if (!d->param_group && d->param_layout) {
         WGPUBindGroupEntry entry = {.buffer = d->params, .size = DEVICE_PARAM_MAX};
@@ -150,11 +172,24 @@ static beryl_status write_params(webgpu *d, const device_submit_desc *desc, bery
         beryl_status status = webgpu_end(d, "params", error);
         if (status) return status;
     }
-    d->param_slot = (d->param_slot + 1) % WEBGPU_PARAM_SLOTS;
+    for (uint32_t i = 0; i < WEBGPU_PARAM_SLOTS; i++) {
+        if (d->param_sizes[i] != size ||
+            memcmp(d->param_copy + i * d->param_capacity, desc->params, size))
+            continue;
+        d->param_slot = i;
+        return BERYL_OK;
+    }
+    webgpu_hand_over(d, NULL); /* which may read what is overwritten */
+    d->param_slot = d->param_next;
+    d->param_next = (d->param_next + 1) % WEBGPU_PARAM_SLOTS;
+    d->param_sizes[d->param_slot] = size;
+    memcpy(d->param_copy + d->param_slot * d->param_capacity, desc->params, size);
     webgpu_begin(d);
     d->f.QueueWriteBuffer(d->queue, d->params, d->param_slot * d->param_capacity, desc->params,
-                          desc->param_bytes);
-    return webgpu_end(d, "params", error);
+                          size);
+    beryl_status status = webgpu_end(d, "params", error);
+    if (status) d->param_sizes[d->param_slot] = 0;
+    return status;
 }
 
 static beryl_status ready_queries(webgpu *d, uint32_t n, beryl_error *error) {
@@ -188,9 +223,9 @@ static beryl_status ready_queries(webgpu *d, uint32_t n, beryl_error *error) {
     return BERYL_OK;
 }
 
-/* Programs compiled, and the places for results. */
+/* Programs compiled, and the places for results. params: does a program have any? */
 static beryl_status prepare(webgpu *d, const device_submit_desc *desc, webgpu_readback **out,
-                            beryl_error *error) {
+                            bool *params, beryl_error *error) {
     *out = NULL;
     uint64_t bytes = 0, n_stamp = 0;
     size_t n_fetch = 0;
@@ -198,6 +233,7 @@ static beryl_status prepare(webgpu *d, const device_submit_desc *desc, webgpu_re
         const device_command *c = &desc->commands[i];
         if (c->kind == DEVICE_DISPATCH) {
             webgpu_program *program = device_pool_at(&d->head.programs, c->dispatch.program.id);
+            *params |= program->head.param_bytes > 0;
             if (program->pipeline) continue;
             beryl_status status = webgpu_program_status(&d->head, &program->head, error);
             if (status) return status;
@@ -239,15 +275,34 @@ static void on_done(WGPUQueueWorkDoneStatus status, WGPUStringView message, void
     if (ticket > d->done) d->done = ticket;
 }
 
-beryl_status webgpu_encoder_submit(webgpu *d, WGPUCommandEncoder encoder, const char *what,
-                                   WGPUSubmissionIndex *index, beryl_error *error) {
-    WGPUCommandBuffer commands = d->f.CommandEncoderFinish(encoder, NULL);
-    beryl_status status = webgpu_end(d, what, error);
-    if (!status) {
-        *index = d->f.QueueSubmitForIndex(d->queue, 1, &commands);
-        d->written = 0;
+void webgpu_hand_over(webgpu *d, webgpu_readback *last) {
+    const uint32_t n = d->n_held;
+    const bool lost = atomic_load(&d->lost);
+    if (!n) return;
+    WGPUSubmissionIndex index = lost ? 0 : d->f.QueueSubmitForIndex(d->queue, n, d->held);
+    for (uint32_t i = 0; i < n; i++) {
+        d->f.CommandBufferRelease(d->held[i]);
+        d->indices[(d->issued - i) % WEBGPU_TICKETS] = index;
     }
-    if (commands) d->f.CommandBufferRelease(commands);
+    d->n_held = 0;
+    d->written = 0;
+    if (lost) return;
+    /* before the ticket's own callback, so that done means mapped */
+    if (last) webgpu_readback_map(d, last);
+    d->sent[0] = d->sent[1];
+    d->sent[1] = d->issued;
+    WGPUQueueWorkDoneCallbackInfo info = {.mode = WGPUCallbackMode_AllowProcessEvents,
+                                          .callback = on_done,
+                                          .userdata1 = d,
+                                          .userdata2 = (void *)(uintptr_t)d->issued};
+    d->f.QueueOnSubmittedWorkDone(d->queue, info);
+}
+
+beryl_status webgpu_finish(webgpu *d, WGPUCommandEncoder encoder, const char *what,
+                           WGPUCommandBuffer *out, beryl_error *error) {
+    *out = d->f.CommandEncoderFinish(encoder, NULL);
+    beryl_status status = webgpu_end(d, what, error);
+    if (status && *out) d->f.CommandBufferRelease(*out);
     d->f.CommandEncoderRelease(encoder);
     return status;
 }
@@ -256,11 +311,12 @@ beryl_status webgpu_submit(device *head, const device_submit_desc *desc, device_
                            beryl_error *error) {
     webgpu *d = (webgpu *)head;
     encoding e = {.d = d};
-    WGPUSubmissionIndex index = 0;
+    WGPUCommandBuffer commands;
+    bool params = false;
     beryl_status status = webgpu_lost(d, error);
-    if (!status) status = prepare(d, desc, &e.readback, error);
+    if (!status) status = prepare(d, desc, &e.readback, &params, error);
     if (!status) status = webgpu_stage_flush(d, error);
-    if (!status) status = write_params(d, desc, error);
+    if (!status && params) status = write_params(d, desc, error);
     if (status) return status;
     webgpu_begin(d);
     e.encoder = d->f.DeviceCreateCommandEncoder(d->device, NULL);
@@ -271,21 +327,18 @@ beryl_status webgpu_submit(device *head, const device_submit_desc *desc, device_
         d->f.CommandEncoderCopyBufferToBuffer(e.encoder, d->query_bytes, 0, e.readback->handle,
                                               e.readback->stamps_at, 8 * (uint64_t)e.n_stamp);
     }
-    status = webgpu_encoder_submit(d, e.encoder, "submit", &index, error);
+    status = webgpu_finish(d, e.encoder, "submit", &commands, error);
     if (status) return status;
     d->issued = ticket;
-    d->indices[ticket % WEBGPU_TICKETS] = index;
+    d->held[d->n_held++] = commands;
     if (e.readback) {
         e.readback->ticket = ticket;
         e.readback->number = d->n_readback++;
-        webgpu_readback_map(
-            d, e.readback); /* before the ticket's own callback, so that done means mapped */
+    } else if (d->n_held < WEBGPU_HELD_MAX && d->done < d->sent[0]) {
+        d->f.DevicePoll(d->device, false, NULL);
+        if (d->done < d->sent[0]) return BERYL_OK;
     }
-    WGPUQueueWorkDoneCallbackInfo info = {.mode = WGPUCallbackMode_AllowProcessEvents,
-                                          .callback = on_done,
-                                          .userdata1 = d,
-                                          .userdata2 = (void *)(uintptr_t)ticket};
-    d->f.QueueOnSubmittedWorkDone(d->queue, info);
+    webgpu_hand_over(d, e.readback);
     return BERYL_OK;
 }
 
@@ -296,6 +349,7 @@ beryl_status webgpu_poll(device *head, device_ticket *done, beryl_error *error) 
     *done = d->done;
     beryl_status status = webgpu_lost(d, error);
     if (status) return status;
+    webgpu_hand_over(d, NULL);
     d->f.DevicePoll(d->device, false, NULL);
     *done = d->done;
     return webgpu_lost(d, error);
@@ -304,6 +358,7 @@ beryl_status webgpu_poll(device *head, device_ticket *done, beryl_error *error) 
 beryl_status webgpu_wait(device *head, device_ticket ticket, beryl_error *error) {
     webgpu *d = (webgpu *)head;
     beryl_status status = BERYL_OK;
+    webgpu_hand_over(d, NULL);
     /* Waking up from a sleep in the driver costs about 20 microseconds: look for a moment first.
      * Not where the device is this very processor. */
     if (d->done < ticket && head->caps.kind != DEVICE_SOFTWARE) {
@@ -330,5 +385,6 @@ beryl_status webgpu_wait(device *head, device_ticket ticket, beryl_error *error)
 void webgpu_drain(device *head) {
     webgpu *d = (webgpu *)head;
     webgpu_workers_stop(d);
+    webgpu_hand_over(d, NULL);
     if (!atomic_load(&d->lost)) d->f.DevicePoll(d->device, true, NULL);
 }

@@ -96,6 +96,7 @@ enum {
     WEBGPU_STAGE_COUNT = 3,
     WEBGPU_STAGE_COPIES = 64, /* commits between two flushes */
     WEBGPU_PARAM_SLOTS = 4,
+    WEBGPU_HELD_MAX = 16,
     WEBGPU_TICKETS = 256 /* submission indices remembered */
 };
 
@@ -219,8 +220,10 @@ typedef struct webgpu {
     WGPUBindGroupLayout param_layout;
     WGPUBuffer params; // [WEBGPU_PARAM_SLOTS, param_capacity] bytes
     WGPUBindGroup param_group;
+    unsigned char *param_copy; // what params holds, of each slot the first param_sizes[slot]
+    size_t param_sizes[WEBGPU_PARAM_SLOTS];
     uint64_t param_capacity;
-    uint32_t param_slot;
+    uint32_t param_slot, param_next; /* of the last submit; the one to be written next */
 
     webgpu_stage stages[WEBGPU_STAGE_COUNT];
     uint32_t stage;  /* the one being filled */
@@ -238,6 +241,9 @@ typedef struct webgpu {
     double stamp_ns;
 
     device_ticket done, issued;
+    device_ticket sent[2]; /* the last ones of the last two submits of the queue */
+    WGPUCommandBuffer held[WEBGPU_HELD_MAX]; /* of the last tickets: not yet with the queue */
+    uint32_t n_held;
     WGPUSubmissionIndex indices[WEBGPU_TICKETS]; /* of ticket t at t % WEBGPU_TICKETS */
 } webgpu;
 
@@ -311,10 +317,13 @@ beryl_status webgpu_submit(device *head, const device_submit_desc *desc, device_
                            beryl_error *error);
 beryl_status webgpu_poll(device *head, device_ticket *done, beryl_error *error);
 beryl_status webgpu_wait(device *head, device_ticket ticket, beryl_error *error);
-/* Finishes and, if nothing went wrong since webgpu_begin, submits. The encoder is given back
+/* A list for the queue, if nothing went wrong since webgpu_begin. The encoder is given back
  * whatever happens. */
-beryl_status webgpu_encoder_submit(webgpu *d, WGPUCommandEncoder encoder, const char *what,
-                                   WGPUSubmissionIndex *index, beryl_error *error);
+beryl_status webgpu_finish(webgpu *d, WGPUCommandEncoder encoder, const char *what,
+                           WGPUCommandBuffer *out, beryl_error *error);
+/* The queue gets the lists that are held; results of the last one, if any, are mapped behind it. */
+void webgpu_hand_over(webgpu *d, webgpu_readback *last);
 void webgpu_drain(device *head);
+void webgpu_params_drop(webgpu *d);
 
 #endif
