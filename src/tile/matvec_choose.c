@@ -9,6 +9,7 @@
 enum {
     WG = 256,
     LONG_WG = 512, /* where every workgroup rounds a long vector: fewer, larger ones */
+    EVEN_WG = 384, /* where that spreads rows more evenly over units, by an eighth at least */
     LONG_K = 4096,
     PROLOGUE_LONG_K = 2047,
     WORDY = 12,          /* words of a chunk: more leave a lane fewer registers */
@@ -126,9 +127,10 @@ static bool take_form(const device_caps *caps, const lower_form *form, matvec_ch
     if (form->depth) c->depth = form->depth;
     if (form->groups) c->groups = form->groups;
     if (form->n_x) c->n_x = form->n_x;
-    return whole_power_from(c->wg) == c->wg && whole_power_from(c->lanes) == c->lanes &&
-           c->wg <= caps->workgroup_invocations && c->wg >= (c->span ? c->span : 1) &&
-           c->lanes <= (c->subgroups ? c->span : c->wg) && c->n_x <= TILE_VECTORS_MAX;
+    return (whole_power_from(c->wg) == c->wg || c->wg % WARP == 0) &&
+           whole_power_from(c->lanes) == c->lanes && c->wg <= caps->workgroup_invocations &&
+           c->wg >= (c->span ? c->span : 1) && c->lanes <= (c->subgroups ? c->span : c->wg) &&
+           c->n_x <= TILE_VECTORS_MAX;
 }
 
 static bool is_wgsl(const device_caps *caps) {
@@ -177,6 +179,26 @@ static uint32_t turns_of(const matvec_shape *shape, const matvec_choice *c) {
     for (uint32_t i = 0; i < shape->n_segment; i++)
         tiles += whole_over(shape->rows[i], tile_rows_of(c));
     return whole_over(tiles, c->groups);
+}
+
+/* Rows of the unit that has the most, in workgroups of so many lanes. */
+static uint32_t busiest(const matvec_shape *shape, const matvec_choice *c, uint32_t wg,
+                        uint32_t units) {
+    matvec_choice with = *c;
+    with.wg = wg, with.groups = units;
+    return turns_of(shape, &with) * tile_rows_of(&with);
+}
+
+/* Other workgroups, where those leave units with much fewer rows than others. What WebGPU's
+ * compilers make of such sizes was not measured. */
+static void spread(const device_caps *caps, const matvec_shape *shape, matvec_choice *c,
+                   uint32_t units) {
+    if (!c->subgroups || is_wgsl(caps) || c->n_x > 1 ||
+        !(c->wg == WG || (c->wg == LONG_WG && !shape->has_prologue)) ||
+        (shape->rounded_out && EVEN_WG / c->lanes * c->rows % HANDED))
+        return;
+    if (busiest(shape, c, EVEN_WG, units) <= busiest(shape, c, c->wg, units) / 8 * 7)
+        c->wg = EVEN_WG;
 }
 
 /* Lanes of a row for workgroups of which there is one a unit: those with which it takes the fewest
@@ -283,6 +305,7 @@ static bool choose(const device_caps *caps, const matvec_shape *shape, matvec_ch
     while (!is_long && !shape->has_prologue && c->wg > SMALL_WG &&
            rows / per * c->lanes / c->wg < units / 2)
         c->wg /= 2;
+    if (!factors) spread(caps, shape, c, units);
     if (!factors)
         c->groups = (has_long || small || (many && wordy) ? 2 : c->wg <= SMALL_WG ? 8 : 4) * units;
     if (shape->form && !take_form(caps, shape->form, c)) return false;
