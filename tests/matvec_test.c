@@ -146,6 +146,14 @@ static void check_even(test *t) {
         shape.rows[0] = 132 * 64; /* as many for each unit */
         CHECK(t, tile_matvec_choose(&caps, &shape, &c) && c.wg != 384);
     }
+    matvec_shape small = one; /* a lane a four of the vector; of few rows all asked for at once */
+    matvec_choice c;
+    small.has_prologue = true;
+    CHECK(t, tile_matvec_choose(&caps, &small, &c) && c.wg == 384);
+    CHECK(t, tile_matvec_choose(&other, &small, &c) && c.wg == 512);
+    small.types[0] = TYPE_F16, small.rows[0] = 256;
+    CHECK(t, tile_matvec_choose(&caps, &small, &c) && c.wg == 128 && c.depth == 3);
+    CHECK(t, tile_matvec_choose(&other, &small, &c) && c.wg == 256 && c.depth == 1);
 }
 
 static void check_asked(test *t) {
