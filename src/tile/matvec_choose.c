@@ -192,8 +192,8 @@ static uint32_t busiest(const matvec_shape *shape, const matvec_choice *c, uint3
 }
 
 /* Other workgroups, where those leave units with much fewer rows than others: of products alone, of
- * pairs that are handed on, of single rows. What else gains, and what WebGPU's compilers make of
- * such sizes, was not measured. */
+ * pairs that are handed on, of single rows. Others lost; what WebGPU's compilers make of such sizes
+ * was not measured. */
 static void spread(const device_caps *caps, const matvec_shape *shape, matvec_choice *c,
                    uint32_t units) {
     if (!c->subgroups || is_wgsl(caps) || c->n_x > 1 || EVEN_WG > caps->workgroup_invocations ||
