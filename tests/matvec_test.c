@@ -33,7 +33,7 @@ static void check_integers(test *t) {
     CHECK(t, tile_matvec_choose(&big, &shape, &c) && c.x == MATVEC_INT8 && c.subgroups);
     /* copied to workgroup memory where that has room */
     shape.rows[0] = 1536, shape.k = 6144, shape.rounded_in = true;
-    CHECK(t, tile_matvec_choose(&big, &shape, &c) && c.x == MATVEC_INT8 && c.wg == 512);
+    CHECK(t, tile_matvec_choose(&big, &shape, &c) && c.x == MATVEC_INT8 && c.wg == 384);
     shape.rows[0] = 8192; /* more workgroups than find room at once: small ones */
     CHECK(t, tile_matvec_choose(&big, &shape, &c) && c.x == MATVEC_INT8 && c.wg == 128);
     shape.k = 32768;
@@ -118,6 +118,44 @@ static void check_two(test *t) {
     }
 }
 
+/* Workgroups of 12 subgroups, where 8 or 16 leave more of the units without rows. */
+static void check_even(test *t) {
+    static const matvec_shape even[] = {
+        {1, {TYPE_F16}, {1536}, .k = 12288, .n_x = 1},
+        {1, {TYPE_Q6_K}, {1536}, .k = 6144, .n_x = 1, .rounded_in = true},
+        {1,
+         {TYPE_Q4_K},
+         {10240},
+         .k = 2560,
+         .n_x = 1,
+         .per = 2,
+         .has_prologue = true,
+         .rounded_out = true},
+    };
+    device_caps caps = big, other = big;
+    caps.languages = DEVICE_LANGUAGE_BIT(DEVICE_CUDA_C),
+    other.languages = DEVICE_LANGUAGE_BIT(DEVICE_WGSL);
+    caps.compute_units = other.compute_units = 132;
+    caps.workgroup_bytes = other.workgroup_bytes = 227 << 10;
+    for (size_t i = 0; i < sizeof even / sizeof *even; i++) {
+        matvec_shape shape = even[i];
+        matvec_choice c;
+        CHECK(t, tile_matvec_choose(&caps, &shape, &c) && c.wg == 384);
+        CHECK(t, !shape.rounded_out || tile_of(&c) % 32 == 0);
+        CHECK(t, tile_matvec_choose(&other, &shape, &c) && c.wg != 384);
+        shape.rows[0] = 132 * 64; /* as many for each unit */
+        CHECK(t, tile_matvec_choose(&caps, &shape, &c) && c.wg != 384);
+    }
+    matvec_shape small = one; /* a lane a four of the vector; of few rows all asked for at once */
+    matvec_choice c;
+    small.has_prologue = true;
+    CHECK(t, tile_matvec_choose(&caps, &small, &c) && c.wg == 384);
+    CHECK(t, tile_matvec_choose(&other, &small, &c) && c.wg == 512);
+    small.types[0] = TYPE_F16, small.rows[0] = 256;
+    CHECK(t, tile_matvec_choose(&caps, &small, &c) && c.wg == 128 && c.depth == 3);
+    CHECK(t, tile_matvec_choose(&other, &small, &c) && c.wg == 256 && c.depth == 1);
+}
+
 static void check_asked(test *t) {
     lower_form form = {.wg = 512, .lanes = 16, .groups = 7};
     matvec_shape shape = one;
@@ -166,6 +204,7 @@ void test_matvec(test *t) {
     if (test_case(t, "matvec/integer-dot-products-where-the-device-has-them")) check_integers(t);
     if (test_case(t, "matvec/batches-of-vectors-have-a-form-of-their-own")) check_batches(t);
     if (test_case(t, "matvec/two-rows-at-once-where-there-are-enough")) check_two(t);
+    if (test_case(t, "matvec/as-many-rows-for-each-unit")) check_even(t);
     /* a lane does whole rows there: tile/linear.c */
     if (test_case(t, "matvec/no-barriers-on-software-devices"))
         CHECK(t, !tile_matvec_choose(&soft, &one, &c));

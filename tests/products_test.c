@@ -410,6 +410,27 @@ static void check_batches(test *t) {
             }
 }
 
+/* One long vector on two units, whose rows are spread more evenly by workgroups of 12 subgroups. */
+static void check_even(test *t) {
+    static const problem even[] = {{"halves", 24, 256, 0, 1, 1, 0}, {"bytes", 24, 32, 0, 1, 1, 0}};
+    static const base_type types[] = {TYPE_F16, TYPE_Q4_K};
+    for (size_t i = 0; i < sizeof even / sizeof *even; i++) {
+        if (!test_case(t, "products/even/%s", even[i].name)) continue;
+        base_heap heap;
+        base_heap_init(&heap, NULL);
+        device *d = interpreter_units_open(&heap);
+        if (!d) {
+            test_fail(t, __FILE__, __LINE__, "no memory");
+            continue;
+        }
+        d->caps.dot_i8 = true;
+        d->caps.compute_units = 2;
+        run(t, &heap, d, &even[i], types[i], i ? DOTS : EXACT);
+        device_close(d);
+        CHECK_INT(t, heap.bytes, 0);
+    }
+}
+
 /* On processors that multiply bytes: blocks of 32 by fours and by eights, and some that fit
  * neither; in vectors one, few and more than a tile. */
 static void check_rounded(test *t) {
@@ -469,6 +490,7 @@ void test_products(test *t) {
     check_narrow(t);
     check_dots(t);
     check_batches(t);
+    check_even(t);
     check_rounded(t);
     for (size_t f = 0; f < test_form_count(); f++) {
         base_heap heap;

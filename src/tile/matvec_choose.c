@@ -9,6 +9,7 @@
 enum {
     WG = 256,
     LONG_WG = 512, /* where every workgroup rounds a long vector: fewer, larger ones */
+    EVEN_WG = 384, /* where that spreads rows more evenly over units, by an eighth at least */
     LONG_K = 4096,
     PROLOGUE_LONG_K = 2047,
     WORDY = 12,          /* words of a chunk: more leave a lane fewer registers */
@@ -125,9 +126,10 @@ static bool take_form(const device_caps *caps, const lower_form *form, matvec_ch
     if (form->depth) c->depth = form->depth;
     if (form->groups) c->groups = form->groups;
     if (form->n_x) c->n_x = form->n_x;
-    return whole_power_from(c->wg) == c->wg && whole_power_from(c->lanes) == c->lanes &&
-           c->wg <= caps->workgroup_invocations && c->wg >= (c->span ? c->span : 1) &&
-           c->lanes <= (c->subgroups ? c->span : c->wg) && c->n_x <= TILE_VECTORS_MAX;
+    return (whole_power_from(c->wg) == c->wg || c->wg % WARP == 0) &&
+           whole_power_from(c->lanes) == c->lanes && c->wg <= caps->workgroup_invocations &&
+           c->wg >= (c->span ? c->span : 1) && c->lanes <= (c->subgroups ? c->span : c->wg) &&
+           c->n_x <= TILE_VECTORS_MAX;
 }
 
 static bool is_wgsl(const device_caps *caps) {
@@ -176,6 +178,42 @@ static uint32_t turns_of(const matvec_shape *shape, const matvec_choice *c) {
     for (uint32_t i = 0; i < shape->n_segment; i++)
         tiles += whole_over(shape->rows[i], tile_rows_of(c));
     return whole_over(tiles, c->groups);
+}
+
+/* Rows of the unit that has the most, in workgroups of so many lanes. */
+static uint32_t busiest(const matvec_shape *shape, const matvec_choice *c, uint32_t wg,
+                        uint32_t units) {
+    matvec_choice with = *c;
+    with.wg = wg;
+    const uint32_t turns = turns_of(shape, &with);
+    with.groups = turns * units;
+    return turns_of(shape, &with) * turns * tile_rows_of(&with);
+}
+
+/* Other workgroups, where those leave units with much fewer rows than others: of products alone, of
+ * pairs that are handed on, of single rows. Others lost; what WebGPU's compilers make of such sizes
+ * was not measured. */
+static void spread(const device_caps *caps, const matvec_shape *shape, matvec_choice *c,
+                   uint32_t units) {
+    if (!c->subgroups || is_wgsl(caps) || c->n_x > 1 || EVEN_WG > caps->workgroup_invocations ||
+        !(c->wg == WG || (c->wg == LONG_WG && !shape->has_prologue)) ||
+        (shape->has_prologue && (shape->per > 1 ? !shape->rounded_out : c->rows > 1)) ||
+        (shape->rounded_out && EVEN_WG / c->lanes * c->rows % HANDED))
+        return;
+    if (busiest(shape, c, EVEN_WG, units) <= busiest(shape, c, c->wg, units) / 8 * 7)
+        c->wg = EVEN_WG;
+}
+
+/* Lanes of a workgroup for a small matrix: a lane a four of the vector that it rounds; few: there
+ * are not rows for all units. */
+static uint32_t small_wg(const device_caps *caps, const matvec_shape *shape, const matvec_choice *c,
+                         bool packed, bool few) {
+    const uint32_t fours = shape->k / 4;
+    if (is_wgsl(caps)) return packed ? LONG_WG : WG;
+    if (!packed) return few && shape->per < 2 ? SMALL_WG : WG;
+    return c->subgroups && !shape->rounded_out && fours > WG && fours < LONG_WG && fours % WARP == 0
+               ? fours
+               : LONG_WG;
 }
 
 /* Lanes of a row for workgroups of which there is one a unit: those with which it takes the fewest
@@ -258,14 +296,14 @@ static bool choose(const device_caps *caps, const matvec_shape *shape, matvec_ch
     const bool has_long = shape->has_prologue && shape->k > PROLOGUE_LONG_K;
     /* few copies, if all workgroups find room at once */
     const bool fits = copied && rows * c->lanes / c->rows <= (uint64_t)units * LONG_WG;
-    c->wg =
-        whole_least(twice ? (shape->rounded_in && !fits                       ? SMALL_WG
-                             : is_long && shape->k > LONG_K && !is_wgsl(caps) ? LONG_WG
-                                                                              : WG)
-                    : is_long || (small && packed) || (many && wordy) || factors || fits ? LONG_WG
-                    : shape->rounded_in                                                  ? SMALL_WG
-                                                                                         : WG,
-                    caps->workgroup_invocations);
+    c->wg = whole_least(twice ? (shape->rounded_in && !fits                       ? SMALL_WG
+                                 : is_long && shape->k > LONG_K && !is_wgsl(caps) ? LONG_WG
+                                                                                  : WG)
+                        : is_long || (many && wordy) || factors || fits ? LONG_WG
+                        : small ? small_wg(caps, shape, c, packed, rows * c->lanes <= wanted / FEW)
+                        : shape->rounded_in ? SMALL_WG
+                                            : WG,
+                        caps->workgroup_invocations);
     if (factors) { /* all workgroups read the same rows again */
         c->groups = units;
         even_out(shape, c, n);
@@ -273,8 +311,9 @@ static bool choose(const device_caps *caps, const matvec_shape *shape, matvec_ch
     const uint32_t all = whole_over(n, c->lanes);
     /* Where the vectors are read beside the weights, or a lane has made much of one, more lanes
      * hide more than more loads of each. */
-    const bool shallow = twice || (many && !thin) || per > 1 || shape->rounded_in ||
-                         (shape->has_prologue && shape->k / 4 > (small ? 1u : 2u) * c->wg);
+    const bool shallow =
+        twice || (many && !thin) || per > 1 || (shape->rounded_in && !(fits && !is_wgsl(caps))) ||
+        (c->wg > SMALL_WG && shape->has_prologue && shape->k / 4 > (small ? 1u : 2u) * c->wg);
     c->depth = whole_over(
         all,
         whole_over(all,
@@ -284,6 +323,7 @@ static bool choose(const device_caps *caps, const matvec_shape *shape, matvec_ch
         c->wg /= 2;
     if (!factors)
         c->groups = (has_long || small || (many && wordy) ? 2 : c->wg <= SMALL_WG ? 8 : 4) * units;
+    if (!factors) spread(caps, shape, c, units);
     if (shape->form && !take_form(caps, shape->form, c)) return false;
     if (c->rows * per > TILE_ROWS_MAX || c->rows * per * c->n_x > TILE_SUMS_MAX) return false;
     /* blocks of results that are handed on lie in one tile */
