@@ -191,11 +191,13 @@ static uint32_t busiest(const matvec_shape *shape, const matvec_choice *c, uint3
 }
 
 /* Other workgroups, where those leave units with much fewer rows than others: of products alone, of
- * pairs that are handed on, of single rows. Others lost; what WebGPU's compilers make of such sizes
- * was not measured. */
+ * pairs that are handed on, of single rows. Others lost, as did workgroups that make factors, or
+ * with such beside them: those would wait for a unit. What WebGPU's compilers make of such sizes was
+ * not measured. */
 static void spread(const device_caps *caps, const matvec_shape *shape, matvec_choice *c,
                    uint32_t units) {
-    if (!c->subgroups || is_wgsl(caps) || c->n_x > 1 || EVEN_WG > caps->workgroup_invocations ||
+    if ((BUILD_HAS_ADAPTERS && (shape->factors || shape->beside)) || !c->subgroups ||
+        is_wgsl(caps) || c->n_x > 1 || EVEN_WG > caps->workgroup_invocations ||
         !(c->wg == WG || (c->wg == LONG_WG && !shape->has_prologue)) ||
         (shape->has_prologue && (shape->per > 1 ? !shape->rounded_out : c->rows > 1)) ||
         (shape->rounded_out && EVEN_WG / c->lanes * c->rows % HANDED))
@@ -312,7 +314,8 @@ static bool choose(const device_caps *caps, const matvec_shape *shape, matvec_ch
     /* Where the vectors are read beside the weights, or a lane has made much of one, more lanes
      * hide more than more loads of each. */
     const bool shallow =
-        twice || (many && !thin) || per > 1 || (shape->rounded_in && !(fits && !is_wgsl(caps))) ||
+        twice || (many && !thin) || per > 1 ||
+        (shape->rounded_in && (!fits || shape->beside || is_wgsl(caps))) ||
         (c->wg > SMALL_WG && shape->has_prologue && shape->k / 4 > (small ? 1u : 2u) * c->wg);
     c->depth = whole_over(
         all,
@@ -323,7 +326,7 @@ static bool choose(const device_caps *caps, const matvec_shape *shape, matvec_ch
         c->wg /= 2;
     if (!factors)
         c->groups = (has_long || small || (many && wordy) ? 2 : c->wg <= SMALL_WG ? 8 : 4) * units;
-    if (!factors) spread(caps, shape, c, units);
+    spread(caps, shape, c, units);
     if (shape->form && !take_form(caps, shape->form, c)) return false;
     if (c->rows * per > TILE_ROWS_MAX || c->rows * per * c->n_x > TILE_SUMS_MAX) return false;
     /* blocks of results that are handed on lie in one tile */

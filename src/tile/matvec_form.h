@@ -35,6 +35,7 @@ typedef struct matvec_shape {
     bool has_prologue;
     const lower_form *form; /* what is asked for; NULL: nothing */
     uint32_t shared;        /* numbers that a prologue has in workgroup memory, beside subgroups */
+    bool beside;            /* workgroups of their own stand beside the product's */
     uint32_t factors;       /* rows that every workgroup multiplies too (tile/factors.h) */
 } matvec_shape;
 

@@ -66,6 +66,7 @@ static void shape_of(const lowering *l, matvec_plan *p) {
                                               (makes(p) && !p->vectors.handed),
                               .shared = vectors_shared(&p->vectors),
                               .factors = BUILD_HAS_ADAPTERS && !p->low.stored ? p->low.made : 0,
+                              .beside = BUILD_HAS_ADAPTERS && p->low.stored,
                               .rounded_in = p->vectors.handed || p->vectors.rounded,
                               .rounded_out = p->hands_on,
                               .form = lower_form_of(l, p->products.w[0])};
