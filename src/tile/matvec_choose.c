@@ -192,8 +192,8 @@ static uint32_t busiest(const matvec_shape *shape, const matvec_choice *c, uint3
 
 /* Other workgroups, where those leave units with much fewer rows than others: of products alone, of
  * pairs that are handed on, of single rows. Others lost, as did workgroups that make factors, or
- * with such beside them: those would wait for a unit. What WebGPU's compilers make of such sizes was
- * not measured. */
+ * with such beside them: those would wait for a unit. What WebGPU's compilers make of such sizes
+ * was not measured. */
 static void spread(const device_caps *caps, const matvec_shape *shape, matvec_choice *c,
                    uint32_t units) {
     if ((BUILD_HAS_ADAPTERS && (shape->factors || shape->beside)) || !c->subgroups ||
@@ -235,8 +235,7 @@ static void even_out(const matvec_shape *shape, matvec_choice *c, uint32_t n) {
 
 static bool choose(const device_caps *caps, const matvec_shape *shape, matvec_choice *out) {
     const uint32_t units = caps->compute_units ? caps->compute_units : UNITS_UNKNOWN,
-                   per = shape->per ? shape->per : 1;
-    const uint32_t most = caps->workgroup_bytes;
+                   per = shape->per ? shape->per : 1, most = caps->workgroup_bytes;
     const bool factors = BUILD_HAS_ADAPTERS && shape->factors;
     matvec_choice *c = out;
     uint32_t chunk = UINT32_MAX, words = 0, interleave = 0;
