@@ -133,7 +133,7 @@ static bool take_form(const device_caps *caps, const lower_form *form, matvec_ch
 }
 
 static bool is_wgsl(const device_caps *caps) {
-    return caps->languages & DEVICE_LANGUAGE_BIT(DEVICE_WGSL);
+    return !BUILD_HAS_C_TEXTS || (caps->languages & DEVICE_LANGUAGE_BIT(DEVICE_WGSL));
 }
 
 /* Turns of lanes without a chunk. */
