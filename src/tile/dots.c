@@ -142,12 +142,11 @@ static bool choose(lowering *l, const tile_tiled_product *p, const dots_kind *w,
     return true;
 }
 
-bool tile_dots_wants(const lowering *l, base_type type, uint32_t rows, uint32_t n, uint32_t k) {
+bool tile_dots_wants(const lowering *l, base_type type, uint32_t n, uint32_t k) {
     enum { FROM = 17 };
     if (l->settings.exact || !l->caps->dot_i8 ||
         ir_has_fragment(l->caps, IR_F16, IR_F32, 16, 8, 16) || device_is_processor(l->caps) ||
-        rows < DOTS_ROWS || n < FROM || !tile_packed_known(type) || k % BLOCK ||
-        k % base_type_block(type))
+        n < FROM || !tile_packed_known(type) || k % BLOCK || k % base_type_block(type))
         return false;
     const dots_kind w = kind_of(type);
     return k % w.chunk == 0 && fits(l->caps, &(dots_form){16, 4, 4, 32, 1}, &w, k);

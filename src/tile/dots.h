@@ -14,10 +14,10 @@
  * twice). */
 enum { TILE_SCRATCH_BYTES = 4, TILE_SCRATCH_SCALES = 5 };
 
-enum { DOTS_ROWS = 64 /* of a weight: fewer are not worth a dispatch before them */ };
+enum { DOTS_ROWS = 64 /* of all weights: fewer are not worth a dispatch before them */ };
 
-/* Is a product of `n` vectors of k elements with `rows` of such a weight made so? Pure. */
-bool tile_dots_wants(const lowering *l, base_type type, uint32_t rows, uint32_t n, uint32_t k);
+/* Is a product of `n` vectors of k elements with many rows of such a weight made so? Pure. */
+bool tile_dots_wants(const lowering *l, base_type type, uint32_t n, uint32_t k);
 /* How many bytes the scratch memories have. */
 uint64_t tile_dots_bytes(uint32_t bound, uint32_t k);
 uint64_t tile_dots_scale_bytes(uint32_t bound, uint32_t k);

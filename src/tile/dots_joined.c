@@ -22,7 +22,7 @@ static bool weight_of(const lowering *l, graph_value v, const joined *j) {
     return lower_weight(l, v) && t->rank == 2 && !t->dim[0].extent && !t->dim[1].extent &&
            t->dim[1].size == j->v.rows.k && t->stride[1] == 1 && t->stride[0] == t->dim[1].size &&
            t->offset % t->dim[1].size == 0 &&
-           tile_dots_wants(l, t->type, t->dim[0].size, j->v.rows.bound, j->v.rows.k);
+           tile_dots_wants(l, t->type, j->v.rows.bound, j->v.rows.k);
 }
 
 static bool is_whole(const lowering *l, graph_value v) {
@@ -48,8 +48,10 @@ static bool joined_of(const lowering *l, const graph_region *r, joined *j) {
     const uint32_t k = graph_tensor_at(l->g, p->w[0])->dim[1].size;
     if (!vectors_plan_of(l, &p->before, p->x, NULL, k, &j->v) || j->v.rows.bound < VECTORS_MIN)
         return false;
-    for (uint32_t i = 0; i < p->n; i++)
+    uint64_t rows = 0;
+    for (uint32_t i = 0; i < p->n; rows += graph_tensor_at(l->g, p->w[i++])->dim[0].size)
         if (!weight_of(l, p->w[i], j)) return false;
+    if (rows < DOTS_ROWS) return false;
     j->pair = is_pair(l, p);
     if (p->ends && !j->pair) return false;
     j->v.rounded = j->v.kind == VECTORS_TREE && vectors_fit_rounded(l, &j->v);

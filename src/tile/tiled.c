@@ -354,8 +354,8 @@ beryl_status tile_tiled(lowering *l, const graph_node *node, const tile_tiled_pr
                         beryl_error *error) {
     const base_type type = graph_tensor_at(l->g, p->weight)->type;
     const bool halves = rounds(l, type, p->bound, p->k);
-    const bool dots = !halves && p->stored &&
-                      tile_dots_wants(l, type, p->m, p->by ? p->by->bound : p->bound, p->k);
+    const bool dots = !halves && p->stored && p->m >= DOTS_ROWS &&
+                      tile_dots_wants(l, type, p->by ? p->by->bound : p->bound, p->k);
     beryl_status status = halves && !are_halves(l, p) ? halve_vectors(l, node, p, error) : BERYL_OK;
     if (status != BERYL_OK) return status;
     const bool packed = base_type_is_quantised(type) || (type == TYPE_BF16 && p->k % TILE_RUN == 0);
