@@ -76,12 +76,10 @@ typedef struct rows {
     bool sorted, told;
 } rows;
 
-/* GPUs, those of WGSL first; this processor, then what imitates a GPU on it; no programs;
- * unusable. */
+/* GPUs; this processor, then what imitates a GPU on it; no programs; unusable. */
 static int place_of(const device_caps *caps, const char *why_not) {
-    const bool wgsl = caps->languages & DEVICE_LANGUAGE_BIT(DEVICE_WGSL);
     if (why_not || !caps->languages) return why_not ? 9 : 8;
-    if (caps->kind == DEVICE_DISCRETE || caps->kind == DEVICE_INTEGRATED) return wgsl ? 0 : 1;
+    if (caps->kind == DEVICE_DISCRETE || caps->kind == DEVICE_INTEGRATED) return 0;
     return caps->kind == DEVICE_HOST ? 2 : 3;
 }
 
