@@ -71,7 +71,7 @@ static void put_Q8_0(const float *x, uint8_t *b) {
     memcpy(&size, &most, sizeof size);
     const float d = put_f16(b, size / 127), by = d > 0 ? d : INFINITY;
     for (int j = 0; j < 32; j++) {
-        const float q = x[j] / by + 12582912; /* 1.5 * 2^23, from whose bits on it counts */
+        const float q = x[j] / by + 12582912; /* 1.5 * 2^23: bits above its own count */
         int32_t whole;
         memcpy(&whole, &q, sizeof whole);
         whole = (whole & 0x7fffffff) > 0x7f800000 ? -127 : whole - 0x4b400000;

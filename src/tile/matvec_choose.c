@@ -2,7 +2,6 @@
  *
  * Numbers of the choice follow from one thought: a matvec is as fast
  * as the bytes that it has in flight. */
-#include "tile/factors.h"
 #include "tile/matvec_inside.h"
 #include "tile/whole.h"
 
