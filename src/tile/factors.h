@@ -14,7 +14,7 @@ enum {
     FACTORS_STEP = 16,    /* rows are a multiple of it */
     FACTORS_SPAN_MIN = 8, /* lanes of a subgroup */
     FACTORS_ROWS_MAX = 128,
-    FACTORS_AHEAD_MAX = 40, /* words that a lane loads before the vector is there */
+    FACTORS_AHEAD_MAX = 60, /* words that a lane loads before the vector is there */
     FACTORS_APART = 2,      /* rows of a workgroup of their own */
     /* of A, that each workgroup reads, rather than wait for a dispatch */
     FACTORS_ELEMENTS_MAX = 80 << 10

@@ -205,16 +205,27 @@ static void spread(const device_caps *caps, const matvec_shape *shape, matvec_ch
         c->wg = EVEN_WG;
 }
 
-/* Lanes of a workgroup for a small matrix: a lane a four of the vector that it rounds; few: there
- * are not rows for all units. */
-static uint32_t small_wg(const device_caps *caps, const matvec_shape *shape, const matvec_choice *c,
-                         bool packed, bool few) {
+/* LONG_WG, or fewer: a lane a four of the vector that it rounds. */
+static uint32_t long_wg(const device_caps *caps, const matvec_shape *shape,
+                        const matvec_choice *c) {
     const uint32_t fours = shape->k / 4;
-    if (is_wgsl(caps)) return packed ? LONG_WG : WG;
-    if (!packed) return few && shape->per < 2 ? SMALL_WG : WG;
-    return c->subgroups && !shape->rounded_out && fours > WG && fours < LONG_WG && fours % WARP == 0
+    return c->subgroups && !is_wgsl(caps) && fours > WG && fours < LONG_WG && fours % WARP == 0
                ? fours
                : LONG_WG;
+}
+
+/* Lanes of a workgroup for a small matrix; few: there are not rows for all units. */
+static uint32_t small_wg(const device_caps *caps, const matvec_shape *shape, const matvec_choice *c,
+                         bool packed, bool few) {
+    if (packed) return shape->rounded_out ? LONG_WG : long_wg(caps, shape, c);
+    return few && shape->per < 2 && !is_wgsl(caps) ? SMALL_WG : WG;
+}
+
+/* The same where lanes take two rows at once; fits: all workgroups find room. */
+static uint32_t two_wg(const device_caps *caps, const matvec_shape *shape, bool is_long,
+                       bool fits) {
+    if (shape->rounded_in && !fits) return SMALL_WG;
+    return is_long && shape->k > LONG_K && !is_wgsl(caps) ? LONG_WG : WG;
 }
 
 /* Lanes of a row for workgroups of which there is one a unit: those with which it takes the fewest
@@ -296,14 +307,13 @@ static bool choose(const device_caps *caps, const matvec_shape *shape, matvec_ch
     const bool has_long = shape->has_prologue && shape->k > PROLOGUE_LONG_K;
     /* few copies, if all workgroups find room at once */
     const bool fits = copied && rows * c->lanes / c->rows <= (uint64_t)units * LONG_WG;
-    c->wg = whole_least(twice ? (shape->rounded_in && !fits                       ? SMALL_WG
-                                 : is_long && shape->k > LONG_K && !is_wgsl(caps) ? LONG_WG
-                                                                                  : WG)
-                        : is_long || (many && wordy) || factors || fits ? LONG_WG
-                        : small ? small_wg(caps, shape, c, packed, rows * c->lanes <= wanted / FEW)
-                        : shape->rounded_in ? SMALL_WG
-                                            : WG,
-                        caps->workgroup_invocations);
+    c->wg = factors                              ? long_wg(caps, shape, c)
+            : twice                              ? two_wg(caps, shape, is_long, fits)
+            : is_long || (many && wordy) || fits ? LONG_WG
+            : small             ? small_wg(caps, shape, c, packed, rows * c->lanes <= wanted / FEW)
+            : shape->rounded_in ? SMALL_WG
+                                : WG;
+    c->wg = whole_least(c->wg, caps->workgroup_invocations);
     if (factors) { /* all workgroups read the same rows again */
         c->groups = units;
         even_out(shape, c, n);

@@ -461,6 +461,12 @@ static void fetch_any(matvec_making *k, ir_id tile, bool again) {
     }
 }
 
+/* What every workgroup makes of A, there for all of its lanes. */
+static void add_factors(matvec_making *k) {
+    tile_factors_add(&k->factors);
+    ir_barrier(k->m.k.b);
+}
+
 static void make_tiles(matvec_making *k) {
     matvec_plan *p = k->p;
     tile_kernel *ir = &k->m.k;
@@ -470,15 +476,12 @@ static void make_tiles(matvec_making *k) {
     fetch_any(k, ir_group(b, 0), again);
     if (makes(p)) matvec_low_begin(k, again);
     tile_vectors_make(&k->v);
-    if (makes(p)) {
-        if (p->low.stored) {
-            tile_factors_part(&k->factors, p->vectors.handed ? NULL : k->v.values);
-            ir_barrier(b);
-            tile_factors_end(&k->factors);
-        } else {
-            tile_factors_add(&k->factors);
-        }
-        if (again && !p->low.stored) ir_barrier(b);
+    if (makes(p) && p->low.stored) {
+        tile_factors_part(&k->factors, p->vectors.handed ? NULL : k->v.values);
+        ir_barrier(b);
+        tile_factors_end(&k->factors);
+    } else if (makes(p) && again) {
+        add_factors(k);
     }
     ir_id tile =
         again ? ir_loop(b, ir_group(b, 0), ir_u32(b, tiles), ir_groups(b, 0)) : ir_group(b, 0);
@@ -497,8 +500,9 @@ static void make_tiles(matvec_making *k) {
         tile_matvec_add(&k->m, &now.rows, again && single ? &next.rows : NULL, there);
         if (is != IR_NO_ID) ir_end(b);
     }
-    /* not inside the conditions: pocl gets barriers there wrong */
-    if (makes(p) && !again && !p->low.stored) ir_barrier(b);
+    /* Weights were asked for first, so the products of the only tile come before the factors. Not
+     * inside the conditions: pocl gets barriers there wrong. */
+    if (makes(p) && !again && !p->low.stored) add_factors(k);
     for (uint32_t i = 0; BUILD_HAS_ADAPTERS && matvec_low_adds(p) && i < p->n; i++) {
         if (!is_first_kind(p, i)) continue;
         ir_id is = is_of(k, i, tile);

@@ -196,6 +196,21 @@ static void store_level(tile_vectors *v, uint32_t i, fours *own) {
     ir_end(b);
 }
 
+/* Of LOW_LANES columns neighbouring lanes have parts, which are added: lane n has the sum of column
+ * n. */
+static ir_id share_sums(tile_kernel *k, ir_id *parts, ir_id lane) {
+    ir_builder *b = k->b;
+    for (uint32_t mask = 1; mask < LOW_LANES; mask *= 2) {
+        ir_id odd = ir_ne(b, tile_and(k, lane, mask), ir_u32(b, 0));
+        for (uint32_t i = 0; i < LOW_LANES / 2 / mask; i++) {
+            ir_id own = ir_select(b, odd, parts[2 * i + 1], parts[2 * i]),
+                  other = ir_select(b, odd, parts[2 * i], parts[2 * i + 1]);
+            parts[i] = ir_add(b, own, ir_subgroup_shuffle_xor(b, other, mask));
+        }
+    }
+    return parts[0];
+}
+
 /* Of a value of low rank, in workgroup memory: neighbouring lanes have parts of a column. */
 static void make_low(tile_vectors *v, const tree_value *x) {
     tree_walk *c = &v->walk;
@@ -203,27 +218,29 @@ static void make_low(tile_vectors *v, const tree_value *x) {
     ir_builder *b = k->b;
     const uint32_t length = v->m->length, step = v->m->c.wg / LOW_LANES, wide = 4 * LOW_LANES;
     const ir_memory matrix = c->memory[x->in[0]];
-    ir_id local = ir_local(b, 0), part = tile_mul(k, tile_rem(k, local, LOW_LANES), 4),
-          at = ir_add(b, c->row[x->in[0]], part), row[TREE_LOW_MAX / 4];
+    ir_id local = ir_local(b, 0), lane = tile_rem(k, local, LOW_LANES), part = tile_mul(k, lane, 4),
+          first = tile_div(k, local, LOW_LANES), last = ir_u32(b, length - 1),
+          at = ir_add(b, c->row[x->in[0]], part), row[TREE_LOW_MAX / 4], parts[LOW_LANES];
     for (uint32_t i = 0; i < x->low; i += wide)
         row[i / wide] =
             ir_load(b, c->memory[x->in[1]], ir_add(b, c->row[x->in[1]], tile_add(k, part, i)), 4);
-    for (uint32_t begin = 0; begin < length; begin += step) {
-        ir_id column = tile_add(k, tile_div(k, local, LOW_LANES), begin), sum = IR_NO_ID,
-              own = ir_min(b, column, ir_u32(b, length - 1)), holds = ir_eq(b, part, ir_u32(b, 0));
-        for (uint32_t i = 0; i < x->low; i += wide) {
-            ir_id a =
-                ir_load(b, matrix, ir_add(b, at, tile_add(k, tile_mul(k, own, x->low), i)), 4);
-            a = ir_cast(b, IR_F32, a);
-            sum = i ? ir_fma(b, a, row[i / wide], sum) : ir_mul(b, a, row[0]);
+    for (uint32_t begin = 0; begin < length; begin += LOW_LANES * step) {
+        for (uint32_t n = 0; n < LOW_LANES; n++) {
+            ir_id own = ir_min(b, tile_add(k, first, begin + n * step), last), sum = IR_NO_ID;
+            for (uint32_t i = 0; i < x->low; i += wide) {
+                ir_id a =
+                    ir_load(b, matrix, ir_add(b, at, tile_add(k, tile_mul(k, own, x->low), i)), 4);
+                a = ir_cast(b, IR_F32, a);
+                sum = i ? ir_fma(b, a, row[i / wide], sum) : ir_mul(b, a, row[0]);
+            }
+            parts[n] = tile_sum_vector(k, sum);
         }
-        sum = tile_sum_vector(k, sum);
-        for (uint32_t mask = 1; mask < LOW_LANES; mask *= 2)
-            sum = ir_add(b, sum, ir_subgroup_shuffle_xor(b, sum, mask));
-        if (begin + step > length) holds = ir_and(b, holds, ir_lt(b, column, ir_u32(b, length)));
-        ir_if(b, holds);
+        ir_id sum = share_sums(k, parts, lane),
+              column = tile_add(k, ir_add(b, first, tile_mul(k, lane, step)), begin);
+        const bool whole = begin + LOW_LANES * step <= length;
+        if (!whole) ir_if(b, ir_le(b, column, last));
         ir_store(b, v->low, column, sum);
-        ir_end(b);
+        if (!whole) ir_end(b);
     }
 }
 
