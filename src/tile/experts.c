@@ -152,7 +152,6 @@ static void bind(making *k, lowering *l) {
     uint32_t words[2] = {0, 0};
     const ir_type type = tile_matvec_element(j->type);
     ir_memory from = tile_weights(ir, "weights", f->w, f->n_w, type, words);
-    if (j->x.bound == 1) tile_reads_once(ir, from);
     for (uint32_t i = 0; i < f->n_w; i++) {
         tile_weight_made(&k->w[i], ir, j->type, j->k, from);
         for (uint32_t p = 0; p < j->layout->n_plane; p++)
