@@ -1,4 +1,5 @@
-/* early_test.c - where CUDA texts wait for the dispatches before, and let the next one come. */
+/* early_test.c - where CUDA texts wait for the dispatches before, and let the next one come; what
+ * they tell caches of loads. */
 #include "test.h"
 
 #include "codegen/codegen.h"
@@ -40,6 +41,22 @@ static const char *text_of(test *t, base_arena *arena, ending end, device_langua
     return desc.source ? desc.source : "";
 }
 
+/* Four words of x and of y are added and stored. */
+static const char *adding(test *t, base_arena *arena, device_language language) {
+    beryl_error error = {0};
+    device_program_desc desc;
+    const ir_kernel *k = NULL;
+    ir_builder *b = ir_begin(arena, "adding", 32, 1, 1);
+    const ir_memory x = ir_buffer(b, IR_U32, IR_READ, "x"), y = ir_buffer(b, IR_U32, IR_READ, "y"),
+                    z = ir_buffer(b, IR_U32, IR_READ_WRITE, "z");
+    const ir_id i = ir_mul(b, ir_local(b, 0), ir_u32(b, 4));
+    ir_buffer_once(b, x);
+    ir_store(b, z, i, ir_add(b, ir_load(b, x, i, 4), ir_load(b, y, i, 4)));
+    CHECK_INT(t, ir_finish(b, &k, &error), BERYL_OK);
+    CHECK_INT(t, codegen_make(arena, k, language, NULL, &desc, &error), BERYL_OK);
+    return desc.source ? desc.source : "";
+}
+
 static const char *after(const char *text, const char *what) {
     const char *at = strstr(text, what);
     return at ? at : text + strlen(text);
@@ -72,6 +89,13 @@ void test_early(test *t) {
     if (test_case(t, "early/other-languages-do-not-wait"))
         for (int language = DEVICE_HIP_C; language <= DEVICE_OPENCL_C; language++)
             CHECK(t, !*after(text_of(t, &arena, STORE, (device_language)language), "griddep"));
+    if (test_case(t, "early/what-is-read-once-leaves-caches-first")) {
+        const char *text = adding(t, &arena, DEVICE_CUDA_C);
+        CHECK(t, strstr(text, "evict_first") && strstr(text, "load_once(&b0["));
+        CHECK(t, !strstr(text, "load_once(&b1["));
+        for (int language = DEVICE_HIP_C; language <= DEVICE_OPENCL_C; language++)
+            CHECK(t, !strstr(adding(t, &arena, (device_language)language), "once"));
+    }
     base_arena_fini(&arena);
     CHECK_INT(t, heap.bytes, 0);
 }

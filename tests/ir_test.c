@@ -92,6 +92,7 @@ static void build_memory(ir_builder *b) {
     ir_fragments fb = ir_fragment(b, IR_ROLE_B, IR_F16, 16, 8, 16, 1);
     ir_fragments fc = ir_fragment(b, IR_ROLE_C, IR_F32, 16, 8, 16, 1);
     ir_memory z = ir_buffer(b, IR_F32, IR_WRITE_PAST, "z");
+    ir_buffer_once(b, ir_buffer(b, IR_U32, IR_READ, "once"));
     ir_id n = ir_param(b, IR_U32, "n"), f = ir_param(b, IR_F32, "scale");
     ir_id zero = ir_u32(b, 0), one = ir_u32(b, 1), stride = ir_u32(b, 16);
     ir_id v = ir_load(b, x, zero, 8);
@@ -180,6 +181,7 @@ static void check_hash(test *t, lab *l, const ir_kernel *k) {
     for (uint32_t i = 0; i < k->n_buffer; i++) {
         CHECK_COUNTS(c, c->buffers[i].type, was);
         CHECK_COUNTS(c, c->buffers[i].access, was);
+        CHECK_COUNTS(c, c->buffers[i].once, was);
     }
     for (uint32_t i = 0; i < k->n_param; i++) CHECK_COUNTS(c, c->params[i].type, was);
     for (uint32_t i = 0; i < 2; i++)

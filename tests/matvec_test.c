@@ -2,7 +2,7 @@
  * compute is tested by products_test.c and fused_test.c. */
 #include "test.h"
 
-#include "tile/matvec.h"
+#include "tile/matvec_inside.h"
 
 static const device_caps big = {.kind = DEVICE_DISCRETE,
                                 .subgroups = true,
@@ -198,6 +198,18 @@ static void check_within(test *t, const device_caps *caps, const matvec_shape *s
     CHECK(t, !c.subgroups || (caps->subgroups && c.span <= caps->subgroup_size));
 }
 
+/* Of a vector of f32, where eight lanes' next 16 numbers lie, in fours: a bank each. */
+static void check_banks(test *t) {
+    for (uint32_t k = 64; k <= 16384; k += 64) {
+        uint32_t unit, half, second, vector, banks = 0;
+        matvec_layout(MATVEC_SHARED, k, &unit, &half, &second, &vector);
+        for (uint32_t lane = 0; lane < 8; lane++)
+            banks |= 1u << (lane / 4 + lane / 2 % 2 * second + lane % 2 * half) % 8;
+        CHECK_INT(t, banks, 255);
+        CHECK(t, second + half + 3 * unit + k / 64 <= vector);
+    }
+}
+
 void test_matvec(test *t);
 void test_matvec(test *t) {
     matvec_choice c;
@@ -205,6 +217,7 @@ void test_matvec(test *t) {
     if (test_case(t, "matvec/batches-of-vectors-have-a-form-of-their-own")) check_batches(t);
     if (test_case(t, "matvec/two-rows-at-once-where-there-are-enough")) check_two(t);
     if (test_case(t, "matvec/as-many-rows-for-each-unit")) check_even(t);
+    if (test_case(t, "matvec/eight-lanes-read-eight-banks")) check_banks(t);
     /* a lane does whole rows there: tile/linear.c */
     if (test_case(t, "matvec/no-barriers-on-software-devices"))
         CHECK(t, !tile_matvec_choose(&soft, &one, &c));

@@ -59,6 +59,12 @@ const char *codegen_c_space(const codegen *g, ir_space space) {
     return space == IR_BUFFER ? "__global " : "__local ";
 }
 
+/* A load that tells caches to let go first of what it brought. */
+static bool is_once(const codegen *g, const ir_instruction *i, uint32_t step) {
+    return g->language->language == DEVICE_CUDA_C && i->space == IR_BUFFER && step == 16 &&
+           g->k->buffers[i->array].once;
+}
+
 void codegen_c_load(codegen *g, const ir_instruction *i, const char *index, const char **values) {
     const ir_type type = (ir_type)i->type;
     const uint32_t step = step_of(g, i), element = ir_type_bytes(type);
@@ -75,10 +81,11 @@ void codegen_c_load(codegen *g, const ir_instruction *i, const char *index, cons
     }
     for (uint32_t from = 0; from < element * i->width; from += step) {
         const char *at = place(g, i, index, from / element), *vector = vector_type(step);
-        const char *t =
-            codegen_temporary(g, vector,
-                              codegen_print(g, "*(const %s%s *)&%s",
-                                            codegen_c_space(g, (ir_space)i->space), vector, at));
+        const char *loaded =
+            is_once(g, i, step) ? codegen_print(g, "load_once(&%s)", at)
+                                : codegen_print(g, "*(const %s%s *)&%s",
+                                                codegen_c_space(g, (ir_space)i->space), vector, at);
+        const char *t = codegen_temporary(g, vector, loaded);
         if (step == 4) words[from / 4] = t;
         else
             for (uint32_t w = 0; w < step / 4; w++)

@@ -326,6 +326,15 @@ const codegen_helper codegen_c_helpers[] = {
      "                 : \"memory\");\n}\n#endif\n"},
     {"pair_of", CUDA | HIP, "FN u32x2 pair_of(u32 x, u32 y) {\n    u32x2 both;\n    both.x = x;\n    both.y = y;\n    return both;\n}\n"},
     {"quad_of", CUDA | HIP, "FN u32x4 quad_of(u32 x, u32 y, u32 z, u32 w) {\n    u32x4 all;\n    all.x = x;\n    all.y = y;\n    all.z = z;\n    all.w = w;\n    return all;\n}\n"},
+    {"load_once", CUDA,
+     "FN u32x4 load_once(const void *from) {\n"
+     "#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800\n"
+     "    u32x4 all;\n    u64 first;\n"
+     "    asm(\"createpolicy.fractional.L2::evict_first.b64 %0, 1.0;\" : \"=l\"(first));\n"
+     "    asm(\"ld.global.nc.L2::cache_hint.v4.u32 {%0, %1, %2, %3}, [%4], %5;\"\n"
+     "        : \"=r\"(all.x), \"=r\"(all.y), \"=r\"(all.z), \"=r\"(all.w)\n"
+     "        : \"l\"(from), \"l\"(first));\n    return all;\n"
+     "#else\n    return *(const u32x4 *)from;\n#endif\n}\n"},
     {"pair_of", OPENCL | PROCESSOR, "#define pair_of(x, y) (uint2)(x, y)\n"},
     {"quad_of", OPENCL | PROCESSOR, "#define quad_of(x, y, z, w) (uint4)(x, y, z, w)\n"},
     {"write_past", HOST,

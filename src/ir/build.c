@@ -6,6 +6,7 @@
  * check between two calls.
  */
 #include "ir/ir.h"
+#include "base/build.h"
 #include "base/error.h"
 
 #include <assert.h>
@@ -51,8 +52,10 @@ ir_builder *ir_begin_like(base_arena *arena, const ir_kernel *k) {
     ir_builder *b = ir_begin(arena, k->name, k->workgroup[0], k->workgroup[1], k->workgroup[2]);
     if (!b) return NULL;
     ir_subgroup(b, k->subgroup_size);
-    for (uint32_t i = 0; i < k->n_buffer; i++)
-        ir_buffer(b, k->buffers[i].type, k->buffers[i].access, k->buffers[i].name);
+    for (uint32_t i = 0; i < k->n_buffer; i++) {
+        ir_memory at = ir_buffer(b, k->buffers[i].type, k->buffers[i].access, k->buffers[i].name);
+        if (BUILD_HAS_C_TEXTS && k->buffers[i].once) ir_buffer_once(b, at);
+    }
     for (uint32_t i = 0; i < k->n_param && good(b); i++) {
         char *name = base_arena_text(arena, k->params[i].name, strlen(k->params[i].name));
         if (!name) no_memory(b);
@@ -135,8 +138,12 @@ ir_memory ir_buffer(ir_builder *b, ir_type type, ir_access access, const char *n
     char *copy = base_arena_text(b->arena, name, strlen(name));
     if (!copy) return no_memory(b), at;
     at.array = (uint16_t)b->k.n_buffer++;
-    b->buffers[at.array] = (ir_buffer_decl){copy, type, access};
+    b->buffers[at.array] = (ir_buffer_decl){copy, type, access, false};
     return at;
+}
+
+void ir_buffer_once(ir_builder *b, ir_memory buffer) {
+    if (good(b)) b->buffers[buffer.array].once = true;
 }
 
 ir_memory ir_workgroup_swizzled(ir_builder *b, ir_type type, uint32_t count, uint8_t bits,

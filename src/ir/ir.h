@@ -220,6 +220,7 @@ typedef struct ir_buffer_decl {
     const char *name;
     ir_type type;
     ir_access access;
+    bool once; /* IR_READ: each element is read once, so that caches need not keep it */
 } ir_buffer_decl;
 typedef struct ir_param_decl { /* word n of the params block */
     const char *name;
@@ -282,6 +283,7 @@ beryl_status ir_take(ir_builder *b, const ir_kernel **out, beryl_error *error);
 
 void ir_subgroup(ir_builder *b, uint32_t size);
 ir_memory ir_buffer(ir_builder *b, ir_type type, ir_access access, const char *name);
+void ir_buffer_once(ir_builder *b, ir_memory buffer); /* one of IR_READ */
 ir_memory ir_workgroup(ir_builder *b, ir_type type, uint32_t count);
 ir_memory ir_workgroup_swizzled(ir_builder *b, ir_type type, uint32_t count, uint8_t bits,
                                 uint8_t base, uint8_t shift);

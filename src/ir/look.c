@@ -5,6 +5,7 @@
  * otherwise.
  */
 #include "ir/ir.h"
+#include "base/build.h"
 
 #include <assert.h>
 #include <string.h>
@@ -120,8 +121,11 @@ uint64_t ir_hash(const ir_kernel *k, uint64_t seed) {
                                k->n_workgroup | (uint64_t)k->n_register << 32,
                                k->n_fragment | (uint64_t)k->n_code << 32};
     hash_words(&h, counts, 5);
-    for (uint32_t i = 0; i < k->n_buffer; i++)
-        hash_words(&h, &(uint64_t){k->buffers[i].type | (uint64_t)k->buffers[i].access << 32}, 1);
+    for (uint32_t i = 0; i < k->n_buffer; i++) {
+        const ir_buffer_decl *d = &k->buffers[i];
+        const uint64_t once = BUILD_HAS_C_TEXTS && d->once ? UINT64_C(1) << 40 : 0;
+        hash_words(&h, &(uint64_t){d->type | (uint64_t)d->access << 32 | once}, 1);
+    }
     for (uint32_t i = 0; i < k->n_param; i++) hash_words(&h, &(uint64_t){k->params[i].type}, 1);
     hash_arrays(&h, k->workgroups, k->n_workgroup);
     hash_arrays(&h, k->registers, k->n_register);

@@ -6,6 +6,7 @@
  * the eighth instruction.
  */
 #include "ir/ir.h"
+#include "base/build.h"
 #include "base/error.h"
 
 #include <math.h>
@@ -306,10 +307,14 @@ static bool declaration(parser *p, counts *n) {
         ir_access access = take(p, "read_write")   ? IR_READ_WRITE
                            : take(p, "write_past") ? IR_WRITE_PAST
                                                    : IR_READ;
-        if (access == IR_READ) need(p, "read");
+        const bool once = BUILD_HAS_C_TEXTS && access == IR_READ && take(p, "read_once");
+        if (access == IR_READ && !once) need(p, "read");
         ir_type of = type(p);
         name(p, text);
-        if (!p->status) ir_buffer(p->b, of, access, text);
+        if (!p->status) {
+            ir_memory at = ir_buffer(p->b, of, access, text);
+            if (once) ir_buffer_once(p->b, at);
+        }
     } else if (take(p, "workgroup")) {
         declared_number(p, &n->workgroups);
         array_declaration(p, true);

@@ -5,6 +5,7 @@
  * the locale.
  */
 #include "ir/ir.h"
+#include "base/build.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -160,7 +161,9 @@ static void print_declarations(base_text *text, const ir_kernel *k) {
     if (k->subgroup_size) base_text_print(text, " subgroup %u", k->subgroup_size);
     base_text_print(text, "\n");
     for (uint32_t i = 0; i < k->n_buffer; i++)
-        base_text_print(text, "  buffer %u %s %s \"%s\"\n", i, access[k->buffers[i].access],
+        base_text_print(text, "  buffer %u %s %s \"%s\"\n", i,
+                        BUILD_HAS_C_TEXTS && k->buffers[i].once ? "read_once"
+                                                                : access[k->buffers[i].access],
                         ir_type_name(k->buffers[i].type), k->buffers[i].name);
     for (uint32_t i = 0; i < k->n_param; i++)
         base_text_print(text, "  param %u %s \"%s\"\n", i, ir_type_name(k->params[i].type),

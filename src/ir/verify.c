@@ -134,7 +134,8 @@ static beryl_status check_declarations(const checker *c) {
     if (status) return status;
     for (uint32_t i = 0; i < k->n_buffer; i++)
         if (!is_name(k->buffers[i].name) || !is_element(k->buffers[i].type) ||
-            (unsigned)k->buffers[i].access > IR_WRITE_PAST)
+            (unsigned)k->buffers[i].access > IR_WRITE_PAST ||
+            (BUILD_HAS_C_TEXTS && k->buffers[i].once && k->buffers[i].access != IR_READ))
             return declared_wrong(c, "buffer %u needs a name, a number type and an access", i);
     for (uint32_t i = 0; i < k->n_param; i++)
         if (!is_name(k->params[i].name) || (unsigned)k->params[i].type >= IR_TYPE_COUNT ||

@@ -18,7 +18,7 @@ enum {
     LANES_TREE = 8, /* without subgroups */
     LANES_TREE_MAX = 32,
     GROUPS_MAX = 32,
-    GROUPS = 8,
+    GROUPS = 8, /* twice as many for whole windows: fewer rounds of loads, one after another */
     HEADS = 4,
     PIECE_MIN = 32,          /* keys */
     MERGED_MIN = 4,          /* pieces that the next product merges */
@@ -71,8 +71,9 @@ static bool form_of(const device_caps *caps, const attention_task *a, form *f) {
     const uint32_t merged =
         whole_most(MERGED_MIN, MERGED_BYTES * (a->whole ? 2u : 1u) / (a->n_head * a->d * 4));
     const bool near = f->near = (uint64_t)whole_over(a->keys, merged) * a->d * 4 <= NEAR_BYTES;
-    f->groups = whole_least(whole_least(GROUPS * whole_most(1, 16 / lanes), GROUPS_MAX),
-                            invocations / lanes);
+    f->groups = whole_least(
+        whole_least(GROUPS * (a->whole ? 2u : 1u) * whole_most(1, 16 / lanes), GROUPS_MAX),
+        invocations / lanes);
     f->piece = whole_most(PIECE_MIN, f->groups * KEYS);
     f->n_split = whole_least(whole_over(a->keys, f->piece), merged);
     f->heads = whole_divisor(group, HEADS);

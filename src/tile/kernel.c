@@ -149,6 +149,10 @@ ir_memory tile_shard(tile_kernel *k, const char *name, graph_value v, uint32_t s
                       (tile_place){.kind = TILE_SHARD, .value = v, .shard = shard});
 }
 
+void tile_reads_once(tile_kernel *k, ir_memory weights) {
+    if (BUILD_HAS_C_TEXTS && k->l->language == DEVICE_CUDA_C) ir_buffer_once(k->b, weights);
+}
+
 ir_memory tile_weights(tile_kernel *k, const char *name, const graph_value *weights, uint32_t n,
                        ir_type type, uint32_t *word) {
     return tile_stored(k, name, weights, n, type, IR_READ, word);

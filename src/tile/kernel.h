@@ -90,6 +90,9 @@ ir_memory tile_write(tile_kernel *k, const char *name, graph_value v);
 ir_memory tile_bind(tile_kernel *k, const char *name, graph_value v, ir_type type,
                     ir_access access);
 ir_memory tile_shard(tile_kernel *k, const char *name, graph_value v, uint32_t shard, ir_type type);
+/* Weights that a dispatch reads once: what it shares, and what dispatches hand on to each other, is
+ * to stay in caches. */
+void tile_reads_once(tile_kernel *k, ir_memory weights);
 /* Several stored weights that fit one binding (lower_weights_fit); word[i]: where weight i
  * begins, in 4 bytes. */
 ir_memory tile_weights(tile_kernel *k, const char *name, const graph_value *weights, uint32_t n,

@@ -80,8 +80,9 @@ void matvec_layout(matvec_x x, uint32_t k, uint32_t *unit, uint32_t *half, uint3
     } else {
         *unit = odd;
         *half = 4 * odd;
-        *second = 8 * odd;
-        *vector = 16 * odd;
+        /* what eight neighbouring lanes read at once begins in eight places mod 8: no bank twice */
+        *second = 8 * odd + 2;
+        *vector = 16 * odd + 2;
     }
 }
 

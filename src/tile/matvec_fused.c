@@ -277,6 +277,7 @@ static void bind_weights(matvec_making *k) {
                 ir, planes[i][j],
                 (uint32_t)((words[i] * 4ull + p->s[i].layout->offset[j]) / ir_type_bytes(type)));
         k->first[i] = tile_u32(ir, firsts[i], p->s[i].first);
+        if (p->vectors.rows.bound <= p->c.n_x) tile_reads_once(ir, k->weights[i]);
     }
 }
 
