@@ -131,10 +131,6 @@ static bool take_form(const device_caps *caps, const lower_form *form, matvec_ch
            c->n_x <= TILE_VECTORS_MAX;
 }
 
-static bool is_wgsl(const device_caps *caps) {
-    return !BUILD_HAS_C_TEXTS || (caps->languages & DEVICE_LANGUAGE_BIT(DEVICE_WGSL));
-}
-
 /* Turns of lanes without a chunk. */
 static uint32_t idle_of(uint32_t n, uint32_t lanes) {
     return whole_over(n, lanes) * lanes - n;
@@ -157,7 +153,7 @@ static bool may_copy(const matvec_shape *shape, uint32_t most, const matvec_choi
 static uint32_t lanes_of_two(const device_caps *caps, const matvec_shape *shape,
                              const matvec_choice *c, uint32_t n) {
     if (is_copied(shape, c)) return c->lanes;
-    return shape->per > 1 && !is_wgsl(caps) && idle_of(n, LANES_MANY) > n / 6 ? LANES_MANY / 2
+    return shape->per > 1 && !tile_is_wgsl(caps) && idle_of(n, LANES_MANY) > n / 6 ? LANES_MANY / 2
                                                                               : LANES_MANY;
 }
 
@@ -191,12 +187,11 @@ static uint32_t busiest(const matvec_shape *shape, const matvec_choice *c, uint3
 
 /* Other workgroups, where those leave units with much fewer rows than others: of products alone, of
  * pairs that are handed on, of single rows. Others lost, as did workgroups that make factors, or
- * with such beside them: those would wait for a unit. What WebGPU's compilers make of such sizes
- * was not measured. */
+ * with such beside them: those would wait for a unit. */
 static void spread(const device_caps *caps, const matvec_shape *shape, matvec_choice *c,
                    uint32_t units) {
     if ((BUILD_HAS_ADAPTERS && (shape->factors || shape->beside)) || !c->subgroups ||
-        is_wgsl(caps) || c->n_x > 1 || EVEN_WG > caps->workgroup_invocations ||
+        c->n_x > 1 || EVEN_WG > caps->workgroup_invocations ||
         !(c->wg == WG || (c->wg == LONG_WG && !shape->has_prologue)) ||
         (shape->has_prologue && (shape->per > 1 ? !shape->rounded_out : c->rows > 1)) ||
         (shape->rounded_out && EVEN_WG / c->lanes * c->rows % HANDED))
@@ -210,7 +205,7 @@ static void spread(const device_caps *caps, const matvec_shape *shape, matvec_ch
 static uint32_t small_wg(const device_caps *caps, const matvec_shape *shape, const matvec_choice *c,
                          bool packed, bool few) {
     const uint32_t fours = shape->k / 4;
-    if (is_wgsl(caps)) return packed ? LONG_WG : WG;
+    if (tile_is_wgsl(caps)) return packed ? LONG_WG : WG;
     if (!packed) return few && shape->per < 2 ? SMALL_WG : WG;
     return c->subgroups && !shape->rounded_out && fours > WG && fours < LONG_WG && fours % WARP == 0
                ? fours
@@ -297,7 +292,7 @@ static bool choose(const device_caps *caps, const matvec_shape *shape, matvec_ch
     /* few copies, if all workgroups find room at once */
     const bool fits = copied && rows * c->lanes / c->rows <= (uint64_t)units * LONG_WG;
     c->wg = whole_least(twice ? (shape->rounded_in && !fits                       ? SMALL_WG
-                                 : is_long && shape->k > LONG_K && !is_wgsl(caps) ? LONG_WG
+                                 : is_long && shape->k > LONG_K && !tile_is_wgsl(caps) ? LONG_WG
                                                                                   : WG)
                         : is_long || (many && wordy) || factors || fits ? LONG_WG
                         : small ? small_wg(caps, shape, c, packed, rows * c->lanes <= wanted / FEW)
@@ -313,7 +308,7 @@ static bool choose(const device_caps *caps, const matvec_shape *shape, matvec_ch
      * hide more than more loads of each. */
     const bool shallow =
         twice || (many && !thin) || per > 1 ||
-        (shape->rounded_in && (!fits || shape->beside || is_wgsl(caps))) ||
+        (shape->rounded_in && (!fits || shape->beside || tile_is_wgsl(caps))) ||
         (c->wg > SMALL_WG && shape->has_prologue && shape->k / 4 > (small ? 1u : 2u) * c->wg);
     c->depth = whole_over(
         all,
