@@ -19,7 +19,7 @@ enum {
     LANES_TREE_MAX = 32,
     GROUPS_MAX = 32,
     GROUPS = 8,
-    GROUPS_NEAR = 16, /* of windows through WebGPU: a round a piece, whose text is short */
+    GROUPS_WHOLE = 16, /* of whole windows through WebGPU: a round a piece, whose text is short */
     HEADS = 4,
     PIECE_MIN = 32,          /* keys */
     MERGED_MIN = 4,          /* pieces that the next product merges */
@@ -72,7 +72,7 @@ static bool form_of(const device_caps *caps, const attention_task *a, form *f) {
     const uint32_t merged =
         whole_most(MERGED_MIN, MERGED_BYTES * (a->whole ? 2u : 1u) / (a->n_head * a->d * 4));
     const bool near = f->near = (uint64_t)whole_over(a->keys, merged) * a->d * 4 <= NEAR_BYTES;
-    const uint32_t groups = near && tile_is_wgsl(caps) ? GROUPS_NEAR : GROUPS;
+    const uint32_t groups = near && a->whole && tile_is_wgsl(caps) ? GROUPS_WHOLE : GROUPS;
     f->groups = whole_least(whole_least(groups * whole_most(1, 16 / lanes), GROUPS_MAX),
                             invocations / lanes);
     f->piece = whole_most(PIECE_MIN, f->groups * KEYS);
@@ -131,7 +131,7 @@ typedef struct shared {
     ir_memory stats;                                   /* of the workgroup */
     ir_memory raw_keys, raw_values, sums, most, total; /* registers */
     ir_id begin, end, ring;
-    bool one_round; /* a piece has no more keys than a round */
+    bool one_round;                              /* a piece has no more keys than a round */
     ir_id queries[HEADS * ATTENTION_EIGHTS_MAX]; /* [head, eight] */
 } shared;
 
@@ -355,8 +355,7 @@ beryl_status attention_lanes(lowering *l, const graph_node *node, const attentio
                             .heads = f->heads,
                             .eights = f->eights,
                             .sums = KEYS,
-                            .subgroups = f->subgroups,
-                            .by_eights = tile_is_wgsl(l->caps)};
+                            .subgroups = f->subgroups};
     attention_lines_bind(&s.x, false);
     declare(&s);
     attention_lines_load(&s.x);

@@ -154,7 +154,7 @@ static uint32_t lanes_of_two(const device_caps *caps, const matvec_shape *shape,
                              const matvec_choice *c, uint32_t n) {
     if (is_copied(shape, c)) return c->lanes;
     return shape->per > 1 && !tile_is_wgsl(caps) && idle_of(n, LANES_MANY) > n / 6 ? LANES_MANY / 2
-                                                                              : LANES_MANY;
+                                                                                   : LANES_MANY;
 }
 
 /* Enough rows, and few of so many lanes idle, for two rows at once? They share what is read of the
@@ -187,11 +187,11 @@ static uint32_t busiest(const matvec_shape *shape, const matvec_choice *c, uint3
 
 /* Other workgroups, where those leave units with much fewer rows than others: of products alone, of
  * pairs that are handed on, of single rows. Others lost, as did workgroups that make factors, or
- * with such beside them: those would wait for a unit. */
+ * with such beside them: those would wait for a unit. No page knows how many units there are. */
 static void spread(const device_caps *caps, const matvec_shape *shape, matvec_choice *c,
                    uint32_t units) {
-    if ((BUILD_HAS_ADAPTERS && (shape->factors || shape->beside)) || !c->subgroups ||
-        c->n_x > 1 || EVEN_WG > caps->workgroup_invocations ||
+    if (BUILD_IS_MODULE || shape->factors || shape->beside || !c->subgroups || c->n_x > 1 ||
+        EVEN_WG > caps->workgroup_invocations ||
         !(c->wg == WG || (c->wg == LONG_WG && !shape->has_prologue)) ||
         (shape->has_prologue && (shape->per > 1 ? !shape->rounded_out : c->rows > 1)) ||
         (shape->rounded_out && EVEN_WG / c->lanes * c->rows % HANDED))
@@ -291,9 +291,9 @@ static bool choose(const device_caps *caps, const matvec_shape *shape, matvec_ch
     const bool has_long = shape->has_prologue && shape->k > PROLOGUE_LONG_K;
     /* few copies, if all workgroups find room at once */
     const bool fits = copied && rows * c->lanes / c->rows <= (uint64_t)units * LONG_WG;
-    c->wg = whole_least(twice ? (shape->rounded_in && !fits                       ? SMALL_WG
+    c->wg = whole_least(twice ? (shape->rounded_in && !fits                            ? SMALL_WG
                                  : is_long && shape->k > LONG_K && !tile_is_wgsl(caps) ? LONG_WG
-                                                                                  : WG)
+                                                                                       : WG)
                         : is_long || (many && wordy) || factors || fits ? LONG_WG
                         : small ? small_wg(caps, shape, c, packed, rows * c->lanes <= wanted / FEW)
                         : shape->rounded_in ? SMALL_WG
