@@ -71,9 +71,10 @@ static bool form_of(const device_caps *caps, const attention_task *a, form *f) {
     const uint32_t merged =
         whole_most(MERGED_MIN, MERGED_BYTES * (a->whole ? 2u : 1u) / (a->n_head * a->d * 4));
     const bool near = f->near = (uint64_t)whole_over(a->keys, merged) * a->d * 4 <= NEAR_BYTES;
-    f->groups = whole_least(
-        whole_least(GROUPS * (a->whole ? 2u : 1u) * whole_most(1, 16 / lanes), GROUPS_MAX),
-        invocations / lanes);
+    const bool twice = a->whole && (near || !tile_is_wgsl(caps));
+    f->groups =
+        whole_least(whole_least(GROUPS * (twice ? 2u : 1u) * whole_most(1, 16 / lanes), GROUPS_MAX),
+                    invocations / lanes);
     f->piece = whole_most(PIECE_MIN, f->groups * KEYS);
     f->n_split = whole_least(whole_over(a->keys, f->piece), merged);
     f->heads = whole_divisor(group, HEADS);
@@ -130,6 +131,7 @@ typedef struct shared {
     ir_memory stats;                                   /* of the workgroup */
     ir_memory raw_keys, raw_values, sums, most, total; /* registers */
     ir_id begin, end, ring;
+    bool one_round;                              /* a piece has no more keys than a round */
     ir_id queries[HEADS * ATTENTION_EIGHTS_MAX]; /* [head, eight] */
 } shared;
 
@@ -237,9 +239,11 @@ static void turn(shared *s, ir_id tile) {
         }
         for (uint32_t h = 0; h < f->heads; h++) parts[h][i] = tile_sum_vector(k, parts[h][i]);
     }
-    ir_if(b, more);
-    fetch(s, next, &s->x.keys, s->raw_keys);
-    ir_end(b);
+    if (!s->one_round) {
+        ir_if(b, more);
+        fetch(s, next, &s->x.keys, s->raw_keys);
+        ir_end(b);
+    }
     ir_id visible = ir_compose(b, seen, KEYS);
     for (uint32_t h = 0; h < f->heads; h++) {
         ir_id at = ir_u32(b, h), before = ir_load(b, s->most, at, 1);
@@ -267,6 +271,7 @@ static void turn(shared *s, ir_id tile) {
                                 ir_load(b, s->sums, at, 8)));
             }
         }
+    if (s->one_round) return;
     ir_if(b, more);
     fetch(s, next, &s->x.values, s->raw_values);
     ir_end(b);
@@ -369,6 +374,8 @@ beryl_status attention_lanes(lowering *l, const graph_node *node, const attentio
     ir_barrier(b);
     softmax_begin(&s);
     attention_lines_store_own(&s.x);
+    s.one_round = tile_is_wgsl(l->caps) &&
+                  whole_most(whole_over(a->keys, a->n_split), f->piece) <= f->groups * KEYS;
     ir_id tile = ir_loop(b, s.begin, s.end, ir_u32(b, f->groups * KEYS));
     turn(&s, tile);
     ir_end(b);

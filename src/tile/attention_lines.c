@@ -229,9 +229,11 @@ void attention_lines_store_own(attention_lines *x) {
     ir_builder *b = k->b;
     const attention_task *a = x->a;
     const attention_cache *keys = &x->keys, *values = &x->values;
+    /* eights where the words are read as eights too, all of a binding being of one type */
+    const bool by_eights = x->by_eights || tile_is_wgsl(k->l->caps);
     const uint32_t lanes = x->lanes * x->groups,
-                   unit = attention_cache_unit(keys,
-                                               x->by_eights ? ATTENTION_EIGHT : 2 * a->d / lanes),
+                   unit =
+                       attention_cache_unit(keys, by_eights ? ATTENTION_EIGHT : 2 * a->d / lanes),
                    units = a->d / unit, wide = unit < 4 ? unit : 4;
     if (!a->k) return;
     ir_memory line = ir_register(b, IR_F32, unit);

@@ -35,6 +35,10 @@ uint32_t tile_span(const device_caps *caps) {
     return caps->vendor == 0x8086 ? 8 : caps->subgroup_size < 32 ? caps->subgroup_size : 32;
 }
 
+bool tile_is_wgsl(const device_caps *caps) {
+    return !BUILD_HAS_C_TEXTS || (caps->languages & DEVICE_LANGUAGE_BIT(DEVICE_WGSL));
+}
+
 uint32_t tile_lanes(const lowering *l, uint32_t n) {
     if (tile_serial(l) && !(l->caps->loop_max && n > l->caps->loop_max / 4)) return 1;
     uint32_t lanes = 32;

@@ -65,6 +65,8 @@ typedef struct tile_kernel {
 bool tile_serial(const lowering *l);
 /* A processor whose compiler makes vectors: the host device. */
 bool tile_is_host(const lowering *l);
+/* Texts of it are WGSL: all of a module are. */
+bool tile_is_wgsl(const device_caps *caps);
 /* Lanes that stay together on a device with subgroups. */
 uint32_t tile_span(const device_caps *caps);
 /* Lanes that share a row of `n` elements: by the rule, and as tuning chose. */

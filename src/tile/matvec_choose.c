@@ -132,10 +132,6 @@ static bool take_form(const device_caps *caps, const lower_form *form, matvec_ch
            c->n_x <= TILE_VECTORS_MAX;
 }
 
-static bool is_wgsl(const device_caps *caps) {
-    return !BUILD_HAS_C_TEXTS || (caps->languages & DEVICE_LANGUAGE_BIT(DEVICE_WGSL));
-}
-
 /* Turns of lanes without a chunk. */
 static uint32_t idle_of(uint32_t n, uint32_t lanes) {
     return whole_over(n, lanes) * lanes - n;
@@ -158,8 +154,8 @@ static bool may_copy(const matvec_shape *shape, uint32_t most, const matvec_choi
 static uint32_t lanes_of_two(const device_caps *caps, const matvec_shape *shape,
                              const matvec_choice *c, uint32_t n) {
     if (is_copied(shape, c)) return c->lanes;
-    return shape->per > 1 && !is_wgsl(caps) && idle_of(n, LANES_MANY) > n / 6 ? LANES_MANY / 2
-                                                                              : LANES_MANY;
+    return shape->per > 1 && !tile_is_wgsl(caps) && idle_of(n, LANES_MANY) > n / 6 ? LANES_MANY / 2
+                                                                                   : LANES_MANY;
 }
 
 /* Enough rows, and few of so many lanes idle, for two rows at once? They share what is read of the
@@ -192,12 +188,11 @@ static uint32_t busiest(const matvec_shape *shape, const matvec_choice *c, uint3
 
 /* Other workgroups, where those leave units with much fewer rows than others: of products alone, of
  * pairs that are handed on, of single rows. Others lost, as did workgroups that make factors, or
- * with such beside them: those would wait for a unit. What WebGPU's compilers make of such sizes
- * was not measured. */
+ * with such beside them: those would wait for a unit. No page knows how many units there are. */
 static void spread(const device_caps *caps, const matvec_shape *shape, matvec_choice *c,
                    uint32_t units) {
-    if ((BUILD_HAS_ADAPTERS && (shape->factors || shape->beside)) || !c->subgroups ||
-        is_wgsl(caps) || c->n_x > 1 || EVEN_WG > caps->workgroup_invocations ||
+    if (BUILD_IS_MODULE || shape->factors || shape->beside || !c->subgroups || c->n_x > 1 ||
+        EVEN_WG > caps->workgroup_invocations ||
         !(c->wg == WG || (c->wg == LONG_WG && !shape->has_prologue)) ||
         (shape->has_prologue && (shape->per > 1 ? !shape->rounded_out : c->rows > 1)) ||
         (shape->rounded_out && EVEN_WG / c->lanes * c->rows % HANDED))
@@ -210,7 +205,7 @@ static void spread(const device_caps *caps, const matvec_shape *shape, matvec_ch
 static uint32_t long_wg(const device_caps *caps, const matvec_shape *shape,
                         const matvec_choice *c) {
     const uint32_t fours = shape->k / 4;
-    return c->subgroups && !is_wgsl(caps) && fours > WG && fours < LONG_WG && fours % WARP == 0
+    return c->subgroups && !tile_is_wgsl(caps) && fours > WG && fours < LONG_WG && fours % WARP == 0
                ? fours
                : LONG_WG;
 }
@@ -219,14 +214,14 @@ static uint32_t long_wg(const device_caps *caps, const matvec_shape *shape,
 static uint32_t small_wg(const device_caps *caps, const matvec_shape *shape, const matvec_choice *c,
                          bool packed, bool few) {
     if (packed) return shape->rounded_out ? LONG_WG : long_wg(caps, shape, c);
-    return few && shape->per < 2 && !is_wgsl(caps) ? SMALL_WG : WG;
+    return few && shape->per < 2 && !tile_is_wgsl(caps) ? SMALL_WG : WG;
 }
 
 /* The same where lanes take two rows at once; fits: all workgroups find room. */
 static uint32_t two_wg(const device_caps *caps, const matvec_shape *shape, bool is_long,
                        bool fits) {
     if (shape->rounded_in && !fits) return SMALL_WG;
-    return is_long && shape->k > LONG_K && !is_wgsl(caps) ? LONG_WG : WG;
+    return is_long && shape->k > LONG_K && !tile_is_wgsl(caps) ? LONG_WG : WG;
 }
 
 /* Lanes of a row for workgroups of which there is one a unit: those with which it takes the fewest
@@ -324,7 +319,7 @@ static bool choose(const device_caps *caps, const matvec_shape *shape, matvec_ch
      * hide more than more loads of each. */
     const bool shallow =
         twice || (many && !thin) || per > 1 ||
-        (shape->rounded_in && (!fits || shape->beside || is_wgsl(caps))) ||
+        (shape->rounded_in && (!fits || shape->beside || tile_is_wgsl(caps))) ||
         (c->wg > SMALL_WG && shape->has_prologue && shape->k / 4 > (small ? 1u : 2u) * c->wg);
     c->depth = whole_over(
         all,
