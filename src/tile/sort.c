@@ -55,32 +55,38 @@ static void choose(const lowering *l, sort *s) {
 
 /* ---- what both kernels have ------------------------------------------------------------------ */
 
+static ir_id numbers(sort *s, uint32_t width, uint64_t bits) {
+    return ir_bits(s->k->b, s->key, width, s->key == IR_U32 ? (uint32_t)bits : bits);
+}
+
 static ir_id number(sort *s, uint64_t bits) {
-    return ir_bits(s->k->b, s->key, 1, s->key == IR_U32 ? (uint32_t)bits : bits);
+    return numbers(s, 1, bits);
 }
 
 ir_id sort_key(sort *s, ir_id x) {
     ir_builder *b = s->k->b;
     const base_type type = s->x->type;
+    const uint32_t width = ir_at(b, x)->width;
     const bool wide = s->key == IR_U64;
     const uint64_t middle = wide ? UINT64_C(1) << 63 : 1u << 31,
                    infinity = wide ? UINT64_C(0x7ff) << 52 : 0x7f800000;
     ir_id key;
     if (base_type_is_float(type)) {
         if (!wide) x = ir_cast(b, IR_F32, x);
-        const ir_id bits = ir_bitcast(b, s->key, 1, x), half = number(s, middle),
-                    size = ir_and(b, bits, number(s, middle - 1)),
+        const ir_id bits = ir_bitcast(b, s->key, width, x), half = numbers(s, width, middle),
+                    size = ir_and(b, bits, numbers(s, width, middle - 1)),
                     /* both zeros alike */
             order =
                 ir_select(b, ir_ge(b, bits, half), ir_sub(b, half, size), ir_add(b, half, size));
         const uint64_t nan =
             s->node->attr.sort.order == GRAPH_SORT_LARGEST ? middle - infinity : UINT64_MAX;
-        key = ir_select(b, ir_gt(b, size, number(s, infinity)), number(s, nan), order);
+        key = ir_select(b, ir_gt(b, size, numbers(s, width, infinity)), numbers(s, width, nan),
+                        order);
     } else if (ir_type_in(tile_element(type), IR_SIGNED)) {
         x = ir_cast(b, wide ? IR_I64 : IR_I32, x);
-        key = ir_bitcast(b, s->key, 1, x);
-        key =
-            s->bits ? tile_add(s->k, key, 1u << (s->bits - 1)) : ir_xor(b, key, number(s, middle));
+        key = ir_bitcast(b, s->key, width, x);
+        key = s->bits ? tile_add(s->k, key, 1u << (s->bits - 1))
+                      : ir_xor(b, key, numbers(s, width, middle));
     } else {
         key = ir_cast(b, s->key, x);
     }
@@ -534,5 +540,6 @@ beryl_status tile_sort(lowering *l, const graph_node *node, beryl_error *error) 
     s.row_bound = s.d ? s.bound / s.d : 0;
     s.rows = rows_of(x, s.row_bound);
     bits_of(&s);
+    if (BUILD_HAS_C_TEXTS && sort_selects_blocks(l, &s)) return sort_select_blocks(l, &s, error);
     return sort_selects(l, &s) ? sort_select(l, &s, error) : sort_rows(l, &s, error);
 }
