@@ -118,6 +118,8 @@ static const problem problems[] = {
     {"topk-of-long", 3, {2, 0, 8209}, 2, TOPK, 7, true, true, true},
     {"topk-of-few", 3, {0, 1, 8192}, 2, TOPK, 9, false, true, false},
     {"topk-of-blocks", 3, {3, 1, 9001}, 2, TOPK, 100, false, true, false},
+    {"topk-of-rows", 2, {0, 1003}, 1, TOPK, 5, false, true, false},
+    {"topk-of-short-rows", 2, {0, 257}, 1, TOPK, 3, false, true, false},
     {"topk-of-negatives", 3, {2, 1, 8200}, 2, BELOW, 20, false, true, true},
     {"topk-of-rising", 1, {9001}, 0, RISEN, 30, false, true, true},
     {"topk-of-ties", 2, {3, 8197}, 1, TOPK, 2000, true, true, false},

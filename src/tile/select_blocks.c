@@ -12,9 +12,9 @@
 enum {
     WIDE = TILE_RUN,
     ELEMENTS = 1 << 14, /* of blocks that a workgroup reads, at least */
-    LENGTH_MIN = 1 << 13,
+    LENGTH_MIN = 1 << 8,
     BLOCK_MAX = 1 << 10,
-    SHARE = 4 /* of a row that is looked at twice, at most */
+    SHARE = 2 /* of a row that is looked at twice, at most */
 };
 enum { SCRATCH_FIRST = SORT_OWN, SCRATCH_BLOCKS, SCRATCH_KEYS };
 
@@ -40,8 +40,7 @@ static bool cut(const sort *s, selecting *x) {
 
 bool sort_selects_blocks(const lowering *l, const sort *s) {
     selecting x;
-    return tile_is_host(l) && s->bits && s->d >= LENGTH_MIN && s->kept <= s->d / SHARE / WIDE &&
-           cut(s, &x);
+    return tile_is_host(l) && s->bits && s->d >= LENGTH_MIN && cut(s, &x);
 }
 
 /* ---- what both kernels have ------------------------------------------------------------------ */

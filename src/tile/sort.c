@@ -78,8 +78,7 @@ ir_id sort_key(sort *s, ir_id x) {
                     /* both zeros alike */
             order =
                 ir_select(b, ir_ge(b, bits, half), ir_sub(b, half, size), ir_add(b, half, size));
-        const uint64_t nan =
-            s->node->attr.sort.order == GRAPH_SORT_LARGEST ? middle - infinity : UINT64_MAX;
+        const uint64_t nan = s->order == GRAPH_SORT_LARGEST ? middle - infinity : UINT64_MAX;
         key = ir_select(b, ir_gt(b, size, numbers(s, width, infinity)), numbers(s, width, nan),
                         order);
     } else if (ir_type_in(tile_element(type), IR_SIGNED)) {
@@ -90,7 +89,7 @@ ir_id sort_key(sort *s, ir_id x) {
     } else {
         key = ir_cast(b, s->key, x);
     }
-    if (s->node->attr.sort.order != GRAPH_SORT_RISING) key = ir_not(b, key);
+    if (s->order != GRAPH_SORT_RISING) key = ir_not(b, key);
     return s->bits && s->bits < 32 && !s->shift ? tile_and(s->k, key, (1u << s->bits) - 1) : key;
 }
 
@@ -527,19 +526,35 @@ static lower_count rows_of(const graph_tensor *x, uint64_t bound) {
     return lower_rows(x);
 }
 
-beryl_status tile_sort(lowering *l, const graph_node *node, beryl_error *error) {
+static sort sort_of(const lowering *l, const graph_node *node, uint32_t order, uint32_t kept) {
     const graph_tensor *x = graph_tensor_at(l->g, node->in[0]);
     sort s = {.node = node,
               .x = x,
+              .order = order,
               .key = is_64(x->type) ? IR_U64 : IR_U32,
               .d = x->dim[x->rank - 1].size,
               .bound = graph_element_bound(x)};
-    if (s.d > ROW_MAX || s.bound > UINT32_MAX)
-        return lower_refuse(l, node, "more elements than 32 bits count", error);
-    s.kept = node->attr.sort.k ? node->attr.sort.k : s.d;
+    s.kept = kept ? kept : s.d;
     s.row_bound = s.d ? s.bound / s.d : 0;
     s.rows = rows_of(x, s.row_bound);
     bits_of(&s);
+    return s;
+}
+
+beryl_status tile_sort(lowering *l, const graph_node *node, beryl_error *error) {
+    sort s = sort_of(l, node, node->attr.sort.order, node->attr.sort.k);
+    if (s.d > ROW_MAX || s.bound > UINT32_MAX)
+        return lower_refuse(l, node, "more elements than 32 bits count", error);
     if (BUILD_HAS_C_TEXTS && sort_selects_blocks(l, &s)) return sort_select_blocks(l, &s, error);
     return sort_selects(l, &s) ? sort_select(l, &s, error) : sort_rows(l, &s, error);
+}
+
+/* Rows that lie as one, where that is sooner done than a turn for each that is kept. */
+beryl_status tile_topk(lowering *l, const graph_node *node, beryl_error *error) {
+    const graph_tensor *x = graph_tensor_at(l->g, node->in[0]);
+    sort s = sort_of(l, node, GRAPH_SORT_LARGEST, node->attr.topk.k);
+    return BUILD_HAS_C_TEXTS && !x->dim[1].extent && x->stride[0] == s.d && s.bound <= UINT32_MAX &&
+                   sort_selects_blocks(l, &s)
+               ? sort_select_blocks(l, &s, error)
+               : tile_largest(l, node, error);
 }

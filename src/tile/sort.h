@@ -15,6 +15,7 @@ typedef struct sort {
     tile_kernel *k; /* under way */
     const graph_node *node;
     const graph_tensor *x;
+    uint32_t order;
     ir_type key;           /* U32 or U64 */
     uint32_t shift, bits;  /* U32: in which keys differ */
     bool listed;           /* what was selected, not x */
