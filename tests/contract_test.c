@@ -541,12 +541,15 @@ static void run_packed(test *t, base_heap *heap, device *d, const packed_shape *
 /* Products of BF16 on tiles: of factors in any order, whose rows and terms end with a tile, a line
  * of it, a word, and within one. The interpreter has tiles; the host where its processor does. */
 static void tiles(test *t) {
+    enum { IN_PLACE = 4 };
     static const packed_shape some[] = {
         {.name = "rows-by-columns", .text = "mk,kn->mn", .dims = {{64, 96}, {96, 64}}},
+        {.name = "batches", .text = "bmk,bkn->bmn", .dims = {{2, 96, 64}, {2, 64, 80}}},
+        {.name = "batches-of-rows", .text = "mbk,bkn->bmn", .dims = {{64, 2, 64}, {2, 64, 64}}},
+        {.name = "many-columns", .text = "mk,kn->mn", .dims = {{96, 32}, {32, 299}}},
         {.name = "rows-by-rows", .text = "mk,nk->mn", .dims = {{67, 70}, {75, 70}}},
         {.name = "odd-terms", .text = "mk,kn->mn", .dims = {{80, 71}, {71, 80}}},
         {.name = "columns-by-columns", .text = "km,kn->mn", .dims = {{80, 48}, {80, 112}}},
-        {.name = "batches", .text = "bmk,bkn->bmn", .dims = {{2, 96, 64}, {2, 64, 80}}},
         {.name = "a-batch-and-one", .text = "bmk,nk->bmn", .dims = {{3, 33, 64}, {48, 64}}},
         {.name = "turned-results", .text = "mk,kn->nm", .dims = {{64, 66}, {66, 79}}},
     };
@@ -565,7 +568,9 @@ static void tiles(test *t) {
             test_skip(t, "%s", error.message);
         } else {
             if (i % 2 == 0) d->caps.tiles = true;
-            run_packed(t, &heap, d, &w, d->caps.tiles ? 3 : 0);
+            /* whole tiles of rows are read where they lie */
+            const bool in_place = i / 2 < IN_PLACE;
+            run_packed(t, &heap, d, &w, !d->caps.tiles ? 0 : in_place ? 2 : 3);
         }
         test_form_close(d);
     }
@@ -581,6 +586,22 @@ static void packs(test *t) {
          .text = "km,kn->mn",
          .type = TYPE_F32,
          .dims = {{40, SHORT_ROWS}, {40, 130}}},
+        /* in squares, to lines and to panels */
+        {.name = "lines-turned",
+         .dispatches = 3,
+         .text = "km,kn->mn",
+         .type = TYPE_F16,
+         .dims = {{80, 128}, {80, 130}}},
+        {.name = "panels-turned",
+         .dispatches = 2,
+         .text = "bmk,bnk->bmn",
+         .type = TYPE_F32,
+         .dims = {{2, 66, 80}, {2, 128, 80}}},
+        {.name = "halves-turned",
+         .dispatches = 3,
+         .text = "mk,nk->mn",
+         .type = TYPE_F16,
+         .dims = {{70, 96}, {128, 96}}},
         {.name = "pictures",
          .dispatches = 2,
          .text = "oc,bcp->bop",
@@ -606,7 +627,7 @@ static void packs(test *t) {
          .dispatches = 3,
          .text = "mk,nk->mn",
          .type = TYPE_F16,
-         .dims = {{64, 80}, {64, 80}}},
+         .dims = {{64, 80}, {60, 80}}},
         {.name = "odd-halves",
          .dispatches = 3,
          .text = "mk,kn->mn",

@@ -84,7 +84,7 @@ static void orders(test *t, base_heap *heap, uint32_t axis, uint32_t order) {
 
 /* ---- on devices ------------------------------------------------------------------------------ */
 
-typedef enum kind { PLAIN, TIES, EQUAL, SORTED, REVERSED, TOPK, ARGMAX, ARGMIN } kind;
+typedef enum kind { PLAIN, TIES, EQUAL, SORTED, REVERSED, TOPK, BELOW, RISEN, ARGMAX, ARGMIN } kind;
 
 typedef struct problem {
     const char *name;
@@ -116,7 +116,14 @@ static const problem problems[] = {
     {"topk-all", 2, {0, 31}, 1, TOPK, 31, false, true, false},
     {"topk-of-many", 1, {70001}, 0, TOPK, 1000, false, false, true},
     {"topk-of-long", 3, {2, 0, 8209}, 2, TOPK, 7, true, true, true},
+    {"topk-of-few", 3, {0, 1, 8192}, 2, TOPK, 9, false, true, false},
+    {"topk-of-blocks", 3, {3, 1, 9001}, 2, TOPK, 100, false, true, false},
+    {"topk-of-rows", 2, {0, 1003}, 1, TOPK, 5, false, true, false},
+    {"topk-of-short-rows", 2, {0, 257}, 1, TOPK, 3, false, true, false},
+    {"topk-of-negatives", 3, {2, 1, 8200}, 2, BELOW, 20, false, true, true},
+    {"topk-of-rising", 1, {9001}, 0, RISEN, 30, false, true, true},
     {"topk-of-ties", 2, {3, 8197}, 1, TOPK, 2000, true, true, false},
+    {"topk-of-large", 1, {300007}, 0, TOPK, 9, false, false, true},
     {"topk-of-very-many", 1, {600011}, 0, TOPK, 5000, false, false, true},
     {"argmax", 2, {0, 61}, 1, ARGMAX, 0, true, true, false},
     {"argmin-middle", 3, {5, 29, 0}, 1, ARGMIN, 0, true, true, false},
@@ -151,6 +158,8 @@ static void build(typed_side *s, const void *user) {
         d[i] = p->dims[i] ? (graph_dim){p->dims[i], 0} : (graph_dim){ROWS, 1};
     graph_value x = typed_input(s, w->type, p->rank, d), places;
     if (p->kind == TIES && base_type_is_float(w->type)) x = graph_clamp(s->g, x, -1, 1);
+    if (p->kind == BELOW && base_type_is_float(w->type)) x = graph_neg(s->g, graph_abs(s->g, x));
+    if (p->kind == RISEN) x = graph_sort(s->g, x, p->axis, GRAPH_SORT_RISING, &places);
     if (p->kind == EQUAL) x = graph_sub(s->g, x, x);
     if (p->kind == SORTED || p->kind == REVERSED)
         x = graph_sort(s->g, x, p->axis,
@@ -161,8 +170,8 @@ static void build(typed_side *s, const void *user) {
         typed_output(s, graph_copy(s->g, graph_arg(s->g, x, p->axis, p->kind == ARGMAX)));
         return;
     }
-    const graph_value values = p->kind == TOPK ? graph_topk_along(s->g, x, p->k, p->axis, &places)
-                                               : graph_sort(s->g, x, p->axis, w->order, &places);
+    const graph_value values = p->k ? graph_topk_along(s->g, x, p->k, p->axis, &places)
+                                    : graph_sort(s->g, x, p->axis, w->order, &places);
     give(s, values);
     give(s, places);
 }

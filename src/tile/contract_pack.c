@@ -18,7 +18,8 @@ enum {
     STRETCH_MIN = 4,     /* rows beside each other that vectors copy, */
     CHUNK_MAX = 1 << 16, /* and that a lane holds */
     SIDE_MIN = 8,        /* rows and columns of what schedules make tiles of; */
-    SIDE_CAST = 32       /* of what is cast before */
+    SIDE_CAST = 32,      /* of what is cast before, */
+    SIDE_TURN = 64       /* and of what is turned */
 };
 
 static uint64_t rounded(uint64_t n, uint64_t unit) {
@@ -153,6 +154,16 @@ bool contract_is_ragged(const contraction *c) {
     return n.extent || n.factor != (uint64_t)c->panel * c->panels;
 }
 
+/* Factors that lie along depth are sooner turned to panels than multiplied as they lie. A run may
+ * have few rows, of which each would read all that is turned. */
+static bool turns_panels(const contraction *c, const lowering *l) {
+    const class_kind along = last_stride(&c->of[CLASS_INNER], OUT) == 1 ? CLASS_INNER : CLASS_OUTER;
+    const axes *of = &c->of[along], *other = &c->of[other_of(along)];
+    return of->bound >= SIDE_TURN && other->bound >= SIDE_TURN && of->bound % PANEL == 0 &&
+           !of->count.extent &&
+           (!other->count.extent || contract_is_lasting(c, l, factor_of(c, along)));
+}
+
 /* Chooses what is packed. */
 static void choose(contraction *c, const lowering *l, const graph_tensor *const *tensors) {
     const uint64_t outer = c->of[CLASS_OUTER].bound, inner = c->of[CLASS_INNER].bound,
@@ -163,7 +174,7 @@ static void choose(contraction *c, const lowering *l, const graph_tensor *const 
     const bool far = is_far(c, l, CLASS_INNER) || is_far(c, l, CLASS_OUTER),
                casts = outer >= SIDE_CAST && inner >= SIDE_CAST &&
                        (is_cast(c, l, A) || is_cast(c, l, B));
-    if (depth >= DEPTH_ALONG && lies_along(c, CLASS_DEPTH, tensors)) {
+    if (depth >= DEPTH_ALONG && !turns_panels(c, l) && lies_along(c, CLASS_DEPTH, tensors)) {
         for (uint32_t t = 0; t < OUT; t++)
             c->packed[t] = casts && is_cast(c, l, t), c->width[t] = 1;
         return;
@@ -231,22 +242,30 @@ static void packing_begin(packing *p, const contraction *from, lowering *l) {
     p->offset = contract_number(c, "offset", graph_tensor_at(l->g, c->node->in[p->t])->offset);
 }
 
-/* Copies `width` elements at row and depth of the batch's item, element `near` of a line. */
+/* Where the element at row and depth of the batch's item is. */
+static ir_id packing_from(packing *p, ir_id batch, ir_id depth, ir_id row) {
+    contraction *c = &p->c;
+    ir_id at = p->offset;
+    if (p->batched) at = contract_place(c, CLASS_BATCH, &p->by[CLASS_BATCH], p->t, batch, at);
+    at = contract_place(c, CLASS_DEPTH, &p->by[CLASS_DEPTH], p->t, depth, at);
+    return contract_place(c, p->rows, &p->by[p->rows], p->t, row, at);
+}
+
+/* Where it goes: element `near` of a panel's line. */
+static ir_id packing_to(packing *p, ir_id batch, ir_id depth, ir_id panel, ir_id near) {
+    tile_kernel *k = &p->c.k;
+    ir_builder *b = k->b;
+    ir_id line = p->batched ? ir_add(b, tile_mul(k, batch, p->panels), panel) : panel;
+    line = ir_add(b, tile_mul(k, line, (uint32_t)p->c.of[CLASS_DEPTH].bound), depth);
+    return ir_add(b, tile_mul(k, line, p->width), near);
+}
+
 static void packing_copy(packing *p, ir_id batch, ir_id depth, ir_id panel, ir_id row, ir_id near,
                          uint32_t width) {
-    contraction *c = &p->c;
-    tile_kernel *k = &c->k;
-    ir_builder *b = k->b;
-    ir_id at = p->offset, line = panel;
-    if (p->batched) {
-        at = contract_place(c, CLASS_BATCH, &p->by[CLASS_BATCH], p->t, batch, at);
-        line = ir_add(b, tile_mul(k, batch, p->panels), panel);
-    }
-    at = contract_place(c, CLASS_DEPTH, &p->by[CLASS_DEPTH], p->t, depth, at);
-    at = contract_place(c, p->rows, &p->by[p->rows], p->t, row, at);
-    line = ir_add(b, tile_mul(k, line, (uint32_t)c->of[CLASS_DEPTH].bound), depth);
-    ir_store(b, p->out, ir_add(b, tile_mul(k, line, p->width), near),
-             ir_cast(b, IR_F32, ir_load(b, p->x, at, width)));
+    ir_builder *b = p->c.k.b;
+    const ir_id from = packing_from(p, batch, depth, row);
+    ir_store(b, p->out, packing_to(p, batch, depth, panel, near),
+             ir_cast(b, IR_F32, ir_load(b, p->x, from, width)));
 }
 
 /* Elements that lie in the order of the copy, as vectors: a group has a line of a panel, or of
@@ -270,6 +289,41 @@ static beryl_status pack_vectors(packing *p, lower_count groups, beryl_error *er
         packing_copy(p, group, depth, panel, ir_add(b, tile_mul(k, panel, p->width), near), near,
                      VECTOR);
     ir_end(b), ir_end(b);
+    return tile_end(k, groups, 1, error);
+}
+
+/* Elements that lie across the order of the copy, two squares at once: a group has as many rows as
+ * a panel. */
+static beryl_status pack_turned(packing *p, lower_count batches, beryl_error *error) {
+    enum { SIDE = VECTOR / 2 };
+    contraction *c = &p->c;
+    tile_kernel *k = &c->k;
+    ir_builder *b = k->b;
+    const bool lines = p->width == 1;
+    const uint32_t parts = (uint32_t)c->of[p->rows].bound / PANEL;
+    const lower_count groups = lower_count_times(batches, parts);
+    const ir_id group = tile_group(k), zero = ir_u32(b, 0), side = ir_u32(b, SIDE),
+                vector = ir_u32(b, VECTOR);
+    ir_if(b, ir_lt(b, group, tile_count(k, "groups", groups)));
+    const ir_id part = tile_rem(k, group, parts), batch = tile_div(k, group, parts),
+                depth = ir_loop(b, zero, ir_u32(b, (uint32_t)c->of[CLASS_DEPTH].bound),
+                                lines ? vector : side),
+                near = ir_loop(b, zero, ir_u32(b, PANEL), lines ? side : vector),
+                row = ir_add(b, tile_mul(k, part, PANEL), near);
+    ir_id x[VECTOR];
+    for (uint32_t i = 0; i < VECTOR; i++) {
+        const ir_id from = packing_from(p, batch, lines ? tile_add(k, depth, i) : depth,
+                                        lines ? row : tile_add(k, row, i));
+        x[i] = ir_cast(b, IR_F32, ir_load(b, p->x, from, SIDE));
+    }
+    tile_turn(k, x, SIDE);
+    tile_turn(k, x + SIDE, SIDE);
+    for (uint32_t i = 0; i < SIDE; i++)
+        ir_store(b, p->out,
+                 lines ? packing_to(p, batch, depth, tile_add(k, row, i), zero)
+                       : packing_to(p, batch, tile_add(k, depth, i), part, near),
+                 ir_compose(b, (ir_id[]){x[i], x[SIDE + i]}, 2));
+    ir_end(b), ir_end(b), ir_end(b);
     return tile_end(k, groups, 1, error);
 }
 
@@ -381,6 +435,15 @@ bool contract_has_vectors(const contraction *c, const lowering *l, uint32_t t, c
     return true;
 }
 
+/* Squares of vectors of factor t lie across the order of its copy. */
+static bool is_turned(const contraction *c, const lowering *l, uint32_t t) {
+    const bool lines = c->width[t] == 1;
+    const axes *rows = &c->of[rows_of(c, t)], *depth = &c->of[CLASS_DEPTH];
+    return !rows->count.extent && !depth->count.extent && (lines || c->width[t] == PANEL) &&
+           rows->bound % PANEL == 0 && depth->bound % VECTOR == 0 &&
+           contract_has_vectors(c, l, t, lines ? rows_of(c, t) : CLASS_DEPTH, VECTOR);
+}
+
 /* Packs panels of factor t. */
 static beryl_status pack(const contraction *c, lowering *l, uint32_t t, beryl_error *error) {
     packing p = {.t = t,
@@ -397,7 +460,9 @@ static beryl_status pack(const contraction *c, lowering *l, uint32_t t, beryl_er
                        (lines ? depth->bound : p.width) % VECTOR == 0 &&
                        (uint64_t)p.panels * p.width <= rows->bound &&
                        contract_has_vectors(c, l, t, lines ? CLASS_DEPTH : p.rows, VECTOR);
+    const bool turned = is_turned(c, l, t);
     packing_begin(&p, c, l);
+    if (turned) return pack_turned(&p, batches, error);
     uint32_t chunk;
     const uint32_t length = whole ? 0 : stretch_of(&p, &chunk);
     if (length) return pack_stretches(&p, length, chunk, batches, error);

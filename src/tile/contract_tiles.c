@@ -4,8 +4,9 @@
  * Both factors are packed before, a tile after the other along depth, each 16 rows of its matrix:
  * those of the outer class as they are, those of the inner one as pairs of terms, so that every
  * word has two neighbours along depth. Beyond the depth lie zeros, beyond the rows the last one
- * again. A group multiplies squares of two tiles by two, and stores them by way of memory of its
- * own. Refuses sizes of a run and windows, whose copies would be many times as large. */
+ * again. What already lies so, whole tiles of rows along depth, is read where it is. A group
+ * multiplies squares of two tiles by two, and stores them by way of memory of its own. Refuses
+ * sizes of a run and windows, whose copies would be many times as large. */
 #include "tile/contract_inside.h"
 
 enum {
@@ -16,7 +17,8 @@ enum {
     SQUARE = 2,          /* tiles */
     LINES = SQUARE * SIDE,
     HIGH = 8,        /* squares below one another that share what they read, */
-    BUSY = 2,        /* if each unit has so many groups */
+    BUSY = 2,        /* if each unit has so many groups, */
+    BESIDE = 8,      /* and squares beside one another */
     LEAST = 1 << 18, /* products that are worth packing */
     LEAST_SIDE = 32, /* rows and terms */
 };
@@ -45,6 +47,14 @@ static bool is_batched(const contraction *c, class_kind rows) {
 static uint64_t words_of(const contraction *c, class_kind rows) {
     const uint64_t batch = is_batched(c, rows) ? c->of[CLASS_BATCH].bound : 1;
     return batch * tiles_of(c, rows) * steps_of(c) * TILE;
+}
+
+/* A packed copy that lasts costs nothing. */
+static bool lies(const contraction *c, const lowering *l, class_kind rows) {
+    const uint32_t t = factor_of(c, rows);
+    return rows == CLASS_OUTER && c->of[rows].bound % LINES == 0 &&
+           c->of[CLASS_DEPTH].bound % DEPTH == 0 && contract_is_one(&c->of[rows], t) &&
+           contract_has_vectors(c, l, t, CLASS_DEPTH, DEPTH) && !contract_is_lasting(c, l, t);
 }
 
 bool contract_takes_tiles(const contraction *c, const lowering *l) {
@@ -202,16 +212,21 @@ static beryl_status multiply(lowering *l, contraction *c, beryl_error *error) {
     const uint32_t bands = (uint32_t)up(squares[0], high);
     lower_count groups = c->of[CLASS_BATCH].count;
     groups.factor *= bands;
-    c->packed[A] = c->packed[B] = true;
     tile_begin(k, l, c->placed, "contract", 1);
     ir_builder *b = k->b;
     ir_subgroup(b, 1);
+    const axes *outer = &c->of[CLASS_OUTER];
+    const uint32_t own = factor_of(c, CLASS_OUTER);
     ir_memory in[2];
     for (uint32_t i = 0; i < 2; i++) {
         const class_kind rows = i ? CLASS_INNER : CLASS_OUTER;
-        in[i] = tile_scratch(k, i ? "b" : "a", CONTRACT_COPY + factor_of(c, rows),
-                             words_of(c, rows) * 4, IR_BF16, IR_READ);
+        const uint32_t t = factor_of(c, rows);
+        c->packed[t] = !lies(c, l, rows);
+        in[i] = c->packed[t] ? tile_scratch(k, i ? "b" : "a", CONTRACT_COPY + t,
+                                            words_of(c, rows) * 4, IR_BF16, IR_READ)
+                             : tile_read(k, "a", c->node->in[t]);
     }
+    const bool in_place = !c->packed[own];
     const ir_memory out = contract_end_declare(&c->end, k),
                     results = ir_workgroup(b, IR_F32, LINES * LINES);
     const ir_fragments x[2] = {ir_fragment(b, IR_ROLE_A, IR_BF16, SIDE, SIDE, DEPTH, SQUARE),
@@ -231,18 +246,30 @@ static beryl_status multiply(lowering *l, contraction *c, beryl_error *error) {
         first[i] = is_batched(c, i ? CLASS_INNER : CLASS_OUTER)
                        ? tile_mul(k, batch, squares[i] * SQUARE * line)
                        : zero;
-    const ir_id across = ir_loop(b, zero, ir_u32(b, squares[1]), one),
+    if (in_place) {
+        first[0] = contract_number(c, "offset", graph_tensor_at(l->g, c->node->in[own])->offset);
+        first[0] = contract_place(c, CLASS_BATCH, &by[CLASS_BATCH], own, batch, first[0]);
+    }
+    const ir_id apart = in_place ? by[CLASS_OUTER].stride[own][outer->n - 1] : wide,
+                below = in_place ? tile_mul(k, apart, SIDE) : ir_u32(b, line),
+                beside = ir_loop(b, zero, ir_u32(b, squares[1]), ir_u32(b, BESIDE)),
                 down = ir_loop(b, band, ir_min(b, tile_add(k, band, high), ir_u32(b, squares[0])),
-                               one);
-    first[0] = ir_add(b, first[0], tile_mul(k, down, SQUARE * line));
+                               one),
+                across = ir_loop(
+                    b, beside, ir_min(b, tile_add(k, beside, BESIDE), ir_u32(b, squares[1])), one);
+    first[0] = ir_add(b, first[0], ir_mul(b, tile_mul(k, down, SQUARE), below));
     first[1] = ir_add(b, first[1], tile_mul(k, across, SQUARE * line));
     for (uint32_t i = 0; i < SQUARE * SQUARE; i++)
         ir_fragment_fill(b, sums, ir_u32(b, i), ir_f32(b, 0));
     const ir_id step = ir_loop(b, zero, ir_u32(b, steps), one);
+    first[0] = ir_add(b, first[0], tile_mul(k, step, in_place ? DEPTH : TILE * 2));
+    first[1] = ir_add(b, first[1], tile_mul(k, step, TILE * 2));
     for (uint32_t i = 0; i < SQUARE; i++) {
-        const ir_id place = ir_u32(b, i), from = tile_add(k, tile_mul(k, step, TILE * 2), i * line);
-        ir_fragment_load(b, x[0], place, in[0], ir_add(b, first[0], from), wide, false);
-        ir_fragment_load_pairs(b, x[1], place, in[1], ir_add(b, first[1], from), wide);
+        const ir_id place = ir_u32(b, i);
+        ir_fragment_load(b, x[0], place, in[0], first[0], apart, false);
+        ir_fragment_load_pairs(b, x[1], place, in[1], first[1], wide);
+        first[0] = ir_add(b, first[0], below);
+        first[1] = tile_add(k, first[1], line);
     }
     for (uint32_t i = 0; i < SQUARE * SQUARE; i++)
         ir_fragment_mma(b, sums, ir_u32(b, i), x[0], ir_u32(b, i / SQUARE), x[1],
@@ -253,12 +280,12 @@ static beryl_status multiply(lowering *l, contraction *c, beryl_error *error) {
                           ir_u32(b, i / SQUARE * SIDE * LINES + i % SQUARE * SIDE),
                           ir_u32(b, LINES), false);
     store_square(c, by, results, out, tile_mul(k, down, LINES), tile_mul(k, across, LINES), at);
-    ir_end(b), ir_end(b), ir_end(b);
+    ir_end(b), ir_end(b), ir_end(b), ir_end(b);
     return tile_end(k, groups, 1, error);
 }
 
 beryl_status contract_tiles(lowering *l, contraction *c, beryl_error *error) {
-    beryl_status status = pack(l, c, CLASS_OUTER, error);
+    beryl_status status = lies(c, l, CLASS_OUTER) ? BERYL_OK : pack(l, c, CLASS_OUTER, error);
     if (status == BERYL_OK) status = pack(l, c, CLASS_INNER, error);
     return status == BERYL_OK ? multiply(l, c, error) : status;
 }

@@ -620,7 +620,7 @@ bool tile_aligned(const tile_kernel *k, const graph_tensor *t) {
 lower_fn *tile_lowering(base_op op) {
     static lower_fn *const table[OP_COUNT] = {
         [OP_GATHER_ROWS] = tile_gather_rows,
-        [OP_TOPK] = tile_largest,
+        [OP_TOPK] = BUILD_HAS_C_TEXTS ? tile_topk : tile_largest,
         [OP_WEIGHTED_SUM] = tile_operation,
         [OP_LINEAR] = tile_linear,
         [OP_LINEAR_ID] = tile_linear_id,

@@ -236,7 +236,7 @@ lower_fn *tile_lowering(base_op op);
 /* Operations of trees (tile/tree.h) on their own, and the others. */
 lower_fn tile_operation, tile_chain, tile_update, tile_largest, tile_sample, tile_gather_rows,
     tile_set_rows, tile_assign, tile_linear, tile_linear_id, tile_contract, tile_rope,
-    tile_kv_write, tile_attention, tile_attention_back, tile_sort, tile_scan, tile_gather,
-    tile_scatter, tile_one_hot, tile_nonzero, tile_fourier, tile_fused;
+    tile_kv_write, tile_attention, tile_attention_back, tile_sort, tile_topk, tile_scan,
+    tile_gather, tile_scatter, tile_one_hot, tile_nonzero, tile_fourier, tile_fused;
 
 #endif

@@ -392,7 +392,10 @@ beryl_status sort_select(lowering *l, sort *s, beryl_error *error) {
     }
     if (status == BERYL_OK) status = share(l, &x, error);
     if (status == BERYL_OK) status = collect(l, &x, error);
-    if (status != BERYL_OK) return status;
+    return status == BERYL_OK ? sort_list(l, s, error) : status;
+}
+
+beryl_status sort_list(lowering *l, const sort *s, beryl_error *error) {
     sort list = *s;
     list.listed = true;
     list.d = s->kept;

@@ -55,36 +55,41 @@ static void choose(const lowering *l, sort *s) {
 
 /* ---- what both kernels have ------------------------------------------------------------------ */
 
+static ir_id numbers(sort *s, uint32_t width, uint64_t bits) {
+    return ir_bits(s->k->b, s->key, width, s->key == IR_U32 ? (uint32_t)bits : bits);
+}
+
 static ir_id number(sort *s, uint64_t bits) {
-    return ir_bits(s->k->b, s->key, 1, s->key == IR_U32 ? (uint32_t)bits : bits);
+    return numbers(s, 1, bits);
 }
 
 ir_id sort_key(sort *s, ir_id x) {
     ir_builder *b = s->k->b;
     const base_type type = s->x->type;
+    const uint32_t width = ir_at(b, x)->width;
     const bool wide = s->key == IR_U64;
     const uint64_t middle = wide ? UINT64_C(1) << 63 : 1u << 31,
                    infinity = wide ? UINT64_C(0x7ff) << 52 : 0x7f800000;
     ir_id key;
     if (base_type_is_float(type)) {
         if (!wide) x = ir_cast(b, IR_F32, x);
-        const ir_id bits = ir_bitcast(b, s->key, 1, x), half = number(s, middle),
-                    size = ir_and(b, bits, number(s, middle - 1)),
+        const ir_id bits = ir_bitcast(b, s->key, width, x), half = numbers(s, width, middle),
+                    size = ir_and(b, bits, numbers(s, width, middle - 1)),
                     /* both zeros alike */
             order =
                 ir_select(b, ir_ge(b, bits, half), ir_sub(b, half, size), ir_add(b, half, size));
-        const uint64_t nan =
-            s->node->attr.sort.order == GRAPH_SORT_LARGEST ? middle - infinity : UINT64_MAX;
-        key = ir_select(b, ir_gt(b, size, number(s, infinity)), number(s, nan), order);
+        const uint64_t nan = s->order == GRAPH_SORT_LARGEST ? middle - infinity : UINT64_MAX;
+        key = ir_select(b, ir_gt(b, size, numbers(s, width, infinity)), numbers(s, width, nan),
+                        order);
     } else if (ir_type_in(tile_element(type), IR_SIGNED)) {
         x = ir_cast(b, wide ? IR_I64 : IR_I32, x);
-        key = ir_bitcast(b, s->key, 1, x);
-        key =
-            s->bits ? tile_add(s->k, key, 1u << (s->bits - 1)) : ir_xor(b, key, number(s, middle));
+        key = ir_bitcast(b, s->key, width, x);
+        key = s->bits ? tile_add(s->k, key, 1u << (s->bits - 1))
+                      : ir_xor(b, key, numbers(s, width, middle));
     } else {
         key = ir_cast(b, s->key, x);
     }
-    if (s->node->attr.sort.order != GRAPH_SORT_RISING) key = ir_not(b, key);
+    if (s->order != GRAPH_SORT_RISING) key = ir_not(b, key);
     return s->bits && s->bits < 32 && !s->shift ? tile_and(s->k, key, (1u << s->bits) - 1) : key;
 }
 
@@ -521,18 +526,35 @@ static lower_count rows_of(const graph_tensor *x, uint64_t bound) {
     return lower_rows(x);
 }
 
-beryl_status tile_sort(lowering *l, const graph_node *node, beryl_error *error) {
+static sort sort_of(const lowering *l, const graph_node *node, uint32_t order, uint32_t kept) {
     const graph_tensor *x = graph_tensor_at(l->g, node->in[0]);
     sort s = {.node = node,
               .x = x,
+              .order = order,
               .key = is_64(x->type) ? IR_U64 : IR_U32,
               .d = x->dim[x->rank - 1].size,
               .bound = graph_element_bound(x)};
-    if (s.d > ROW_MAX || s.bound > UINT32_MAX)
-        return lower_refuse(l, node, "more elements than 32 bits count", error);
-    s.kept = node->attr.sort.k ? node->attr.sort.k : s.d;
+    s.kept = kept ? kept : s.d;
     s.row_bound = s.d ? s.bound / s.d : 0;
     s.rows = rows_of(x, s.row_bound);
     bits_of(&s);
+    return s;
+}
+
+beryl_status tile_sort(lowering *l, const graph_node *node, beryl_error *error) {
+    sort s = sort_of(l, node, node->attr.sort.order, node->attr.sort.k);
+    if (s.d > ROW_MAX || s.bound > UINT32_MAX)
+        return lower_refuse(l, node, "more elements than 32 bits count", error);
+    if (BUILD_HAS_C_TEXTS && sort_selects_blocks(l, &s)) return sort_select_blocks(l, &s, error);
     return sort_selects(l, &s) ? sort_select(l, &s, error) : sort_rows(l, &s, error);
+}
+
+/* Rows that lie as one, where that is sooner done than a turn for each that is kept. */
+beryl_status tile_topk(lowering *l, const graph_node *node, beryl_error *error) {
+    const graph_tensor *x = graph_tensor_at(l->g, node->in[0]);
+    sort s = sort_of(l, node, GRAPH_SORT_LARGEST, node->attr.topk.k);
+    return BUILD_HAS_C_TEXTS && !x->dim[1].extent && x->stride[0] == s.d && s.bound <= UINT32_MAX &&
+                   sort_selects_blocks(l, &s)
+               ? sort_select_blocks(l, &s, error)
+               : tile_largest(l, node, error);
 }

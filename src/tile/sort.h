@@ -1,4 +1,5 @@
-/* sort.h - rows in order (tile/sort.c), and the first of them (tile/select.c). For these alone. */
+/* sort.h - rows in order (tile/sort.c), and the first of them (tile/select.c, select_blocks.c). For
+ * these alone. */
 #ifndef TILE_SORT_H
 #define TILE_SORT_H
 
@@ -14,6 +15,7 @@ typedef struct sort {
     tile_kernel *k; /* under way */
     const graph_node *node;
     const graph_tensor *x;
+    uint32_t order;
     ir_type key;           /* U32 or U64 */
     uint32_t shift, bits;  /* U32: in which keys differ */
     bool listed;           /* what was selected, not x */
@@ -29,7 +31,7 @@ typedef struct sort {
     ir_id length, count, offset; /* of rows in this run; rows; where x begins */
 } sort;
 
-/* The key of an element of x, which rises as the order asks. */
+/* The key of an element of x, which rises as the order asks. Any width. */
 ir_id sort_key(sort *s, ir_id x);
 /* Steps that sort rows of x, or of the list. */
 beryl_status sort_rows(lowering *l, sort *s, beryl_error *error);
@@ -37,5 +39,10 @@ beryl_status sort_rows(lowering *l, sort *s, beryl_error *error);
 /* Is the list of the first `kept` of each row sooner made than a row is sorted? Pure. */
 bool sort_selects(const lowering *l, const sort *s);
 beryl_status sort_select(lowering *l, sort *s, beryl_error *error);
+/* The same on a processor, of very few. */
+bool sort_selects_blocks(const lowering *l, const sort *s);
+beryl_status sort_select_blocks(lowering *l, sort *s, beryl_error *error);
+/* Steps that sort the list, which the kernels before have made. */
+beryl_status sort_list(lowering *l, const sort *s, beryl_error *error);
 
 #endif
