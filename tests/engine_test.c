@@ -149,6 +149,8 @@ static void test_facts(test *t) {
         beryl_stats stats = {0};
         beryl_engine_stats(engine, &stats);
         CHECK(t, stats.host_bytes > 0 && stats.host_bytes < 400000);
+        /* nor an array of views of its merges while it is opened: 60 KB */
+        CHECK(t, stats.host_bytes_peak < 530000);
         beryl_free(engine, text);
         beryl_free(engine, NULL);
         beryl_free(NULL, NULL);

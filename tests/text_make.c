@@ -13,20 +13,20 @@ static int32_t id_or_none(const format_gguf *g, const char *key) {
 
 static beryl_status desc_read(text_make *m, beryl_error *error) {
     text_vocab_desc *d = &m->desc;
-    base_view *tokens, *merges;
+    base_view *tokens;
     int32_t *types, *eos_ids;
     size_t n_type = 0;
     beryl_status status = format_gguf_strings(m->gguf, "tokenizer.ggml.tokens", &m->arena, &tokens,
                                               &d->n_token, error);
     if (!status)
-        status = format_gguf_strings(m->gguf, "tokenizer.ggml.merges", &m->arena, &merges,
-                                     &d->n_merge, error);
+        status = format_gguf_strings_at(m->gguf, "tokenizer.ggml.merges", &d->first_merge,
+                                        &d->n_merge, error);
     if (!status)
         status = format_gguf_i32s(m->gguf, "tokenizer.ggml.token_type", &m->arena, &types, &n_type,
                                   error);
     if (status) return status;
     d->tokens = tokens;
-    d->merges = merges;
+    d->next_merge = format_gguf_string_next;
     d->types = types;
     d->bos = id_or_none(m->gguf, "tokenizer.ggml.bos_token_id");
     d->eos = id_or_none(m->gguf, "tokenizer.ggml.eos_token_id");

@@ -118,16 +118,16 @@ static beryl_status open_tokenizer(beryl_engine *e, beryl_error *error) {
                             .eos = token_id(g, "tokenizer.ggml.eos_token_id"),
                             .pad = token_id(g, "tokenizer.ggml.padding_token_id"),
                             .unk = token_id(g, "tokenizer.ggml.unknown_token_id")};
-    base_view *tokens = NULL, *merges = NULL;
+    base_view *tokens = NULL;
     int32_t *types = NULL, *eos = NULL, *suppress = NULL;
     size_t n_type = 0, n_eos = 0;
-    base_arena arena; /* merges and types are read only now */
+    base_arena arena; /* types are read only now, and merges */
     base_arena_init(&arena, &e->heap);
     status =
         format_gguf_strings(g, "tokenizer.ggml.tokens", &e->arena, &tokens, &desc.n_token, error);
     if (status == BERYL_OK)
-        status =
-            format_gguf_strings(g, "tokenizer.ggml.merges", &arena, &merges, &desc.n_merge, error);
+        status = format_gguf_strings_at(g, "tokenizer.ggml.merges", &desc.first_merge,
+                                        &desc.n_merge, error);
     if (status == BERYL_OK)
         status = optional(
             format_gguf_i32s(g, "tokenizer.ggml.token_type", &arena, &types, &n_type, error));
@@ -149,7 +149,7 @@ static beryl_status open_tokenizer(beryl_engine *e, beryl_error *error) {
         if (turn >= 0) stops[desc.n_eos++] = turn;
         desc.tokens = tokens;
         desc.types = types;
-        desc.merges = merges;
+        desc.next_merge = format_gguf_string_next;
         desc.eos_ids = stops;
         desc.suppress = suppress;
         format_gguf_bool_or(g, "tokenizer.ggml.add_bos_token", true, &desc.add_bos, NULL);

@@ -147,6 +147,11 @@ beryl_status format_gguf_bool_or(const format_gguf *g, const char *key, bool fal
 beryl_status format_gguf_strings(const format_gguf *g, const char *key, base_arena *arena,
                                  base_view **out, size_t *n,
                                  beryl_error *error); // [n]
+/* The same strings one after the other, for whoever needs no array of half a million views: n of
+ * them, the first at *at. */
+beryl_status format_gguf_strings_at(const format_gguf *g, const char *key, const void **at,
+                                    size_t *n, beryl_error *error);
+base_view format_gguf_string_next(const void **at);
 beryl_status format_gguf_i32s(const format_gguf *g, const char *key, base_arena *arena,
                               int32_t **out, size_t *n,
                               beryl_error *error); // [n]

@@ -264,11 +264,11 @@ uint64_t format_gguf_count(const format_gguf *g, const char *key) {
 }
 
 /* The string whose length lies at *at; moves *at behind it. Opening has proven all lengths. */
-static base_view string_next(const uint8_t **at) {
-    size_t size = (size_t)load(*at, 8);
-    base_view view = {(const char *)*at + 8, size};
-    *at += 8 + size;
-    return view;
+base_view format_gguf_string_next(const void **at) {
+    const char *text = (const char *)*at + 8;
+    const size_t size = (size_t)load(*at, 8);
+    *at = text + size;
+    return (base_view){text, size};
 }
 
 beryl_status format_gguf_get_string(const format_gguf *g, const char *key, base_view *out,
@@ -279,8 +279,8 @@ beryl_status format_gguf_get_string(const format_gguf *g, const char *key, base_
         return base_fail(error, BERYL_BAD_FILE, "key \"%s\" is %s%s, not a string", key,
                          pair->is_array ? "an array of " : "", kind_text(pair));
     }
-    const uint8_t *at = pair->data;
-    *out = string_next(&at);
+    const void *at = pair->data;
+    *out = format_gguf_string_next(&at);
     return BERYL_OK;
 }
 
@@ -297,8 +297,8 @@ static beryl_status get_array(const format_gguf *g, const char *key, const char 
     return BERYL_OK;
 }
 
-beryl_status format_gguf_strings(const format_gguf *g, const char *key, base_arena *arena,
-                                 base_view **out, size_t *n, beryl_error *error) {
+beryl_status format_gguf_strings_at(const format_gguf *g, const char *key, const void **at,
+                                    size_t *n, beryl_error *error) {
     const format_gguf_pair *pair = NULL;
     beryl_status status = get_array(g, key, "strings", &pair, error);
     if (status) return status;
@@ -306,13 +306,22 @@ beryl_status format_gguf_strings(const format_gguf *g, const char *key, base_are
         return base_fail(error, BERYL_BAD_FILE, "key \"%s\" is an array of %s, not of strings", key,
                          kind_text(pair));
     }
-    size_t count = (size_t)pair->count;
+    *at = pair->data;
+    *n = (size_t)pair->count;
+    return BERYL_OK;
+}
+
+beryl_status format_gguf_strings(const format_gguf *g, const char *key, base_arena *arena,
+                                 base_view **out, size_t *n, beryl_error *error) {
+    const void *at = NULL;
+    size_t count = 0;
+    beryl_status status = format_gguf_strings_at(g, key, &at, &count, error);
+    if (status) return status;
     base_view *views = base_arena_take(arena, count ? count : 1, sizeof *views); // [count]
     if (!views)
         return base_fail(error, BERYL_NO_MEMORY, "no memory for the %zu strings of \"%s\"", count,
                          key);
-    const uint8_t *at = pair->data;
-    for (size_t i = 0; i < count; i++) views[i] = string_next(&at);
+    for (size_t i = 0; i < count; i++) views[i] = format_gguf_string_next(&at);
     *out = views;
     *n = count;
     return BERYL_OK;
@@ -381,13 +390,13 @@ static void write_number(number v, bool is_f32, base_text *out) {
 }
 
 void format_gguf_pair_write(const format_gguf_pair *pair, size_t most, base_text *out) {
-    const uint8_t *at = pair->data;
+    const void *at = pair->data;
     if (pair->is_array) base_text_add(out, "[", 1);
     uint64_t i;
     for (i = 0; i < pair->count && (!pair->is_array || i < most); i++) {
         if (i) base_text_add(out, ",", 1);
         if (pair->kind == FORMAT_GGUF_STRING) {
-            base_view text = string_next(&at);
+            base_view text = format_gguf_string_next(&at);
             base_json_write_string(out, text.data, text.size);
         } else {
             write_number(number_at(pair, i), pair->kind == FORMAT_GGUF_F32, out);

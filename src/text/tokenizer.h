@@ -87,8 +87,10 @@ typedef struct text_vocab_desc {
     const base_view *tokens; /* [n_token], kept: must outlive the tokenizer */
     size_t n_token;
     const int32_t *types;    /* [n_token] of text_kind; NULL: special by their literals */
-    const base_view *merges; /* [n_merge] "left right", the best first */
+    const base_view *merges; /* [n_merge] "left right", the best first; NULL: the next ones */
     size_t n_merge;
+    const void *first_merge; /* the same one after the other, without an array of them */
+    base_view (*next_merge)(const void **at);
     int32_t bos, eos, pad, unk; /* -1: none; BOS, EOS, PAD and UNK are also found by literal */
     const int32_t *eos_ids;     /* [n_eos] more ids that end a turn */
     size_t n_eos;

@@ -103,14 +103,14 @@ const text_merge *text_merge_find(const text_tokenizer *tok, int32_t left, int32
 enum { BLOCK = 32 };
 
 typedef struct split {
-    base_view left, right;
+    base_view text, left, right;
     uint64_t hash[3]; /* of left, right, both joined */
     int32_t id[3];
 } split;
 
 /* joined: room for the longest two tokens. false: not two tokens that the vocabulary could have. */
-static bool split_merge(const text_tokenizer *tok, base_view text, size_t longest, char *joined,
-                        split *out) {
+static bool split_merge(const text_tokenizer *tok, size_t longest, char *joined, split *out) {
+    const base_view text = out->text;
     const char *space = text.size > 2 ? memchr(text.data + 1, ' ', text.size - 1) : NULL;
     if (!space || space + 1 == text.data + text.size) return false;
     size_t n_left = (size_t)(space - text.data), n_right = text.size - n_left - 1;
@@ -160,23 +160,27 @@ static void merge_add(text_tokenizer *tok, const split *s, size_t rank) {
     *place = (uint32_t)rank + 1;
 }
 
-static beryl_status merges_fill(text_tokenizer *tok, const base_view *merges, size_t n_merge,
-                                size_t longest, char *joined, beryl_error *error) {
+static beryl_status merges_fill(text_tokenizer *tok, const text_vocab_desc *desc, size_t longest,
+                                char *joined, beryl_error *error) {
+    const size_t n_merge = desc->n_merge;
+    const void *at = desc->first_merge;
     split block[BLOCK];
     tok->newline_apart = true;
     for (size_t first = 0; first < n_merge; first += BLOCK) {
         size_t n = n_merge - first < BLOCK ? n_merge - first : BLOCK, n_split = 0, k = 0;
-        while (n_split < n &&
-               split_merge(tok, merges[first + n_split], longest, joined, &block[n_split]))
-            n_split++;
+        for (; n_split < n; n_split++) {
+            block[n_split].text =
+                desc->merges ? desc->merges[first + n_split] : desc->next_merge(&at);
+            if (!split_merge(tok, longest, joined, &block[n_split])) break;
+        }
         block_find(tok, block, n_split);
         for (; k < n_split && block[k].id[0] >= 0 && block[k].id[1] >= 0 && block[k].id[2] >= 0;
              k++) {
             merge_add(tok, &block[k], first + k);
-            if (mixes_newline(merges[first + k])) tok->newline_apart = false;
+            if (mixes_newline(block[k].text)) tok->newline_apart = false;
         }
         if (k == n) continue;
-        base_view text = merges[first + k];
+        base_view text = block[k].text;
         return base_fail(error, BERYL_BAD_FILE,
                          "merge %zu of the vocabulary (\"%.*s\") is not of two tokens that it has",
                          first + k, (int)(text.size < 64 ? text.size : 64),
@@ -431,7 +435,7 @@ beryl_status text_tokenizer_open(base_heap *heap, const text_vocab_desc *desc, t
     if (!tok->kinds || !tok->slots || !tok->merges || !tok->merge_slots || !joined) goto no_memory;
     slots_fill(tok);
     status = kinds_fill(tok, desc->types, error);
-    if (!status) status = merges_fill(tok, desc->merges, desc->n_merge, longest, joined, error);
+    if (!status) status = merges_fill(tok, desc, longest, joined, error);
     if (!status) status = literals_fill(tok, error);
     if (!status) status = ids_fill(tok, desc, error);
     if (status) goto done;
