@@ -77,11 +77,12 @@ static ir_id count_all(tile_kernel *k, ir_id x, ir_memory joined, ir_id turn, ui
     return sum;
 }
 
-/* bound [n, 2]: (order, ~index) of the k-th best part; found bit by bit from above: the largest
- * that k parts reach. Where lanes have few parts each, they hold them. */
+/* bound [n, 2]: (order, ~index), found bit by bit from above: the largest that k parts reach, which
+ * is the k-th best part; or the first that no more than k reach, seen every TURNS bits. Where lanes
+ * have few parts each, they hold them. */
 static beryl_status lower_bound(lowering *l, const graph_node *node, const sampling *s,
                                 beryl_error *error) {
-    enum { HELD = 4 };
+    enum { HELD = 4, TURNS = 8 };
     uint32_t bits = 0; /* of an index; the others of ~index are ones */
     while (bits < 32 && (s->x->dim[1].size - 1) >> bits) bits++;
     tile_kernel k;
@@ -100,7 +101,9 @@ static beryl_status lower_bound(lowering *l, const graph_node *node, const sampl
           offset = tile_u32(&k, "settings_offset", s->settings->offset);
     ir_memory high = ir_register(b, IR_U32, 1), low = ir_register(b, IR_U32, 1),
               count = ir_register(b, IR_U32, 1);
-    ir_memory joined = k.lanes > 1 && span != lanes ? ir_workgroup(b, IR_U32, k.lanes) : count;
+    const bool alone = k.lanes == 1 || span == lanes;
+    ir_memory joined = alone ? count : ir_workgroup(b, IR_U32, k.lanes),
+              end = alone ? count : ir_workgroup(b, IR_U32, 1), found = ir_register(b, IR_U32, 1);
     ir_id row = tile_group(&k), orders[HELD], indices[HELD], there[HELD];
     ir_if(b, ir_lt(b, row, n));
     ir_id wanted = wanted_of(&k, settings, row, offset, s), zero = ir_u32(b, 0), one = ir_u32(b, 1);
@@ -116,7 +119,21 @@ static beryl_status lower_bound(lowering *l, const graph_node *node, const sampl
         orders[e] = ir_load(b, best, at, 1);
         indices[e] = ir_not(b, ir_load(b, best, tile_add(&k, at, 1), 1));
     }
-    ir_id turn = ir_loop(b, zero, ir_u32(b, 32 + bits), one), upper = ir_lt(b, turn, ir_u32(b, 32));
+    const ir_id all_turns = ir_u32(b, 32 + bits);
+    ir_id turn = IR_NO_ID;
+    ir_set(b, found, zero);
+    if (alone) {
+        turn = ir_loop(b, zero, all_turns, one);
+    } else {
+        ir_id begin = ir_loop(b, zero, all_turns, ir_u32(b, TURNS));
+        ir_if(b, ir_eq(b, ir_local(b, 0), zero));
+        ir_store(b, end, zero,
+                 ir_select(b, ir_eq(b, ir_get(b, found), wanted), begin,
+                           ir_min(b, tile_add(&k, begin, TURNS), all_turns)));
+        ir_end(b);
+        turn = ir_loop(b, begin, ir_uniform_load(b, end, zero), one);
+    }
+    ir_id upper = ir_lt(b, turn, ir_u32(b, 32));
     ir_id bit = ir_sub(b, ir_select(b, upper, ir_u32(b, 31), ir_u32(b, 31 + bits)), turn),
           mask = ir_shl(b, one, bit);
     ir_id try_high = ir_or(b, ir_get(b, high), ir_select(b, upper, mask, zero));
@@ -141,10 +158,13 @@ static beryl_status lower_bound(lowering *l, const graph_node *node, const sampl
         ir_set(b, count, ir_add(b, ir_get(b, count), ir_cast(b, IR_U32, reaches)));
         if (!held) ir_end(b);
     }
-    ir_id many = ir_ge(b, count_all(&k, ir_get(b, count), joined, turn, span), wanted);
+    ir_id n_reach = count_all(&k, ir_get(b, count), joined, turn, span),
+          many = ir_ge(b, n_reach, wanted);
+    ir_set(b, found, ir_select(b, many, n_reach, ir_get(b, found)));
     ir_set(b, high, ir_select(b, many, try_high, ir_get(b, high)));
     ir_set(b, low, ir_select(b, many, try_low, ir_get(b, low)));
     ir_end(b);
+    if (!alone) ir_end(b);
     ir_end(b);
     if (k.lanes > 1) ir_if(b, ir_eq(b, ir_local(b, 0), zero));
     ir_id to = tile_mul(&k, row, 2);
