@@ -7,6 +7,7 @@
  * up and draws as the rule says. Four small kernels, none of which depends on
  * how many lanes it has. NaN counts as minus infinity. */
 #include "tile/kernel.h"
+#include "base/build.h"
 #include "base/error.h"
 #include "base/sample.h"
 #include "tile/random.h"
@@ -101,9 +102,10 @@ static beryl_status lower_bound(lowering *l, const graph_node *node, const sampl
           offset = tile_u32(&k, "settings_offset", s->settings->offset);
     ir_memory high = ir_register(b, IR_U32, 1), low = ir_register(b, IR_U32, 1),
               count = ir_register(b, IR_U32, 1);
-    const bool alone = k.lanes == 1 || span == lanes;
+    const bool alone = k.lanes == 1 || span == lanes, ends = !BUILD_IS_MODULE && !alone;
     ir_memory joined = alone ? count : ir_workgroup(b, IR_U32, k.lanes),
-              end = alone ? count : ir_workgroup(b, IR_U32, 1), found = ir_register(b, IR_U32, 1);
+              end = ends ? ir_workgroup(b, IR_U32, 1) : count,
+              found = ends ? ir_register(b, IR_U32, 1) : count;
     ir_id row = tile_group(&k), orders[HELD], indices[HELD], there[HELD];
     ir_if(b, ir_lt(b, row, n));
     ir_id wanted = wanted_of(&k, settings, row, offset, s), zero = ir_u32(b, 0), one = ir_u32(b, 1);
@@ -121,10 +123,10 @@ static beryl_status lower_bound(lowering *l, const graph_node *node, const sampl
     }
     const ir_id all_turns = ir_u32(b, 32 + bits);
     ir_id turn = IR_NO_ID;
-    ir_set(b, found, zero);
-    if (alone) {
+    if (!ends) {
         turn = ir_loop(b, zero, all_turns, one);
     } else {
+        ir_set(b, found, zero);
         ir_id begin = ir_loop(b, zero, all_turns, ir_u32(b, TURNS));
         ir_if(b, ir_eq(b, ir_local(b, 0), zero));
         ir_store(b, end, zero,
@@ -160,11 +162,11 @@ static beryl_status lower_bound(lowering *l, const graph_node *node, const sampl
     }
     ir_id n_reach = count_all(&k, ir_get(b, count), joined, turn, span),
           many = ir_ge(b, n_reach, wanted);
-    ir_set(b, found, ir_select(b, many, n_reach, ir_get(b, found)));
+    if (ends) ir_set(b, found, ir_select(b, many, n_reach, ir_get(b, found)));
     ir_set(b, high, ir_select(b, many, try_high, ir_get(b, high)));
     ir_set(b, low, ir_select(b, many, try_low, ir_get(b, low)));
     ir_end(b);
-    if (!alone) ir_end(b);
+    if (ends) ir_end(b);
     ir_end(b);
     if (k.lanes > 1) ir_if(b, ir_eq(b, ir_local(b, 0), zero));
     ir_id to = tile_mul(&k, row, 2);
