@@ -8,6 +8,7 @@
 #include "base/build.h"
 #include "base/error.h"
 #include "tile/dots.h"
+#include "tile/matvec_inside.h"
 
 enum {
     VECTORS_MAX = 32,
@@ -277,7 +278,9 @@ static void bind_weights(matvec_making *k) {
                 ir, planes[i][j],
                 (uint32_t)((words[i] * 4ull + p->s[i].layout->offset[j]) / ir_type_bytes(type)));
         k->first[i] = tile_u32(ir, firsts[i], p->s[i].first);
-        if (p->vectors.rows.bound <= p->c.n_x) tile_reads_once(ir, k->weights[i]);
+        /* of blocks 26B-A4B's products lost by it */
+        if (p->vectors.rows.bound <= p->c.n_x && matvec_halves(p->s[i].type))
+            tile_reads_once(ir, k->weights[i]);
     }
 }
 
