@@ -229,7 +229,7 @@ void attention_lines_store_own(attention_lines *x) {
     ir_builder *b = k->b;
     const attention_task *a = x->a;
     const attention_cache *keys = &x->keys, *values = &x->values;
-    /* eights where the words are read as eights too, all of a binding being of one type */
+    /* a binding of WGSL has one type: a narrower store would make its loads narrow too */
     const bool by_eights = x->by_eights || tile_is_wgsl(k->l->caps);
     const uint32_t lanes = x->lanes * x->groups,
                    unit =

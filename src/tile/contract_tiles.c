@@ -250,8 +250,8 @@ static beryl_status multiply(lowering *l, contraction *c, beryl_error *error) {
         first[0] = contract_number(c, "offset", graph_tensor_at(l->g, c->node->in[own])->offset);
         first[0] = contract_place(c, CLASS_BATCH, &by[CLASS_BATCH], own, batch, first[0]);
     }
-    const ir_id apart = in_place ? by[CLASS_OUTER].stride[own][outer->n - 1] : wide,
-                below = in_place ? tile_mul(k, apart, SIDE) : ir_u32(b, line),
+    const ir_id stride = in_place ? by[CLASS_OUTER].stride[own][outer->n - 1] : wide,
+                below = in_place ? tile_mul(k, stride, SIDE) : ir_u32(b, line),
                 beside = ir_loop(b, zero, ir_u32(b, squares[1]), ir_u32(b, BESIDE)),
                 down = ir_loop(b, band, ir_min(b, tile_add(k, band, high), ir_u32(b, squares[0])),
                                one),
@@ -266,7 +266,7 @@ static beryl_status multiply(lowering *l, contraction *c, beryl_error *error) {
     first[1] = ir_add(b, first[1], tile_mul(k, step, TILE * 2));
     for (uint32_t i = 0; i < SQUARE; i++) {
         const ir_id place = ir_u32(b, i);
-        ir_fragment_load(b, x[0], place, in[0], first[0], apart, false);
+        ir_fragment_load(b, x[0], place, in[0], first[0], stride, false);
         ir_fragment_load_pairs(b, x[1], place, in[1], first[1], wide);
         first[0] = ir_add(b, first[0], below);
         first[1] = tile_add(k, first[1], line);

@@ -65,7 +65,7 @@ typedef struct tile_kernel {
 bool tile_serial(const lowering *l);
 /* A processor whose compiler makes vectors: the host device. */
 bool tile_is_host(const lowering *l);
-/* Texts of it are WGSL: all of a module are. */
+/* Are the device's texts WGSL? A module has no others. */
 bool tile_is_wgsl(const device_caps *caps);
 /* Lanes that stay together on a device with subgroups. */
 uint32_t tile_span(const device_caps *caps);
@@ -92,8 +92,7 @@ ir_memory tile_write(tile_kernel *k, const char *name, graph_value v);
 ir_memory tile_bind(tile_kernel *k, const char *name, graph_value v, ir_type type,
                     ir_access access);
 ir_memory tile_shard(tile_kernel *k, const char *name, graph_value v, uint32_t shard, ir_type type);
-/* Weights that a dispatch reads once: what it shares, and what dispatches hand on to each other, is
- * to stay in caches. */
+/* The dispatch reads these weights once: caches may give them up before what is read again. */
 void tile_reads_once(tile_kernel *k, ir_memory weights);
 /* Several stored weights that fit one binding (lower_weights_fit); word[i]: where weight i
  * begins, in 4 bytes. */

@@ -79,8 +79,8 @@ static ir_id count_all(tile_kernel *k, ir_id x, ir_memory joined, ir_id turn, ui
 }
 
 /* bound [n, 2]: (order, ~index), found bit by bit from above: the largest that k parts reach, which
- * is the k-th best part; or the first that no more than k reach, seen every TURNS bits. Where lanes
- * have few parts each, they hold them. */
+ * is the k-th best part; or the first that no more than k reach, seen every TURNS bits
+ * (modules have no room for it). Where lanes have few parts each, they hold them. */
 static beryl_status lower_bound(lowering *l, const graph_node *node, const sampling *s,
                                 beryl_error *error) {
     enum { HELD = 4, TURNS = 8 };
