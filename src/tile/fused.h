@@ -30,6 +30,10 @@ typedef struct fused_matvec {
     /* not 0: x is the joined partial sums of the attention before, and is never stored */
     graph_value attention, stats;
     uint32_t n_split, n_head, head_dim;
+    /* not 0: U32 [parts, r / 2], pairs of BF16: products of a stored A [r, columns] with the
+     * results of a tile each. Those before make them, where `parts_of` is A; else the products of
+     * low rank take their sum (graph_products.side) */
+    graph_value parts, parts_of;
 } fused_matvec;
 
 /* Where a row sees keys, the largest of its weights is 1. Their sum is taken as this at least, so
