@@ -191,6 +191,11 @@ static bool is_gated(const problem *p) {
     return p->late > 1;
 }
 
+/* Do those before it make parts of what is added? */
+static bool has_parts(const problem *p) {
+    return is_gated(p) && p->low[0] == 16;
+}
+
 static uint32_t low_of(const problem *p) { /* of all */
     uint32_t n = 0;
     for (uint32_t i = 0; i < p->n_segment; i++) n += p->low[i];
@@ -291,7 +296,6 @@ static void check_handed(test *t, side *joined, const void *problem_) {
                                            &g->nodes.data[i]) != 0);
 }
 
-/* The products before make parts of what is added. */
 static void check_parts(test *t, side *joined, const void *problem_) {
     const graph *g = joined->g;
     check_joined(t, joined, problem_);
@@ -333,7 +337,7 @@ static void run(test *t, base_heap *heap, device *d, const problem *p, bool exac
         sides_weight_add(&w, p->late % 256 ? TYPE_Q8_0 : TYPE_Q4_K, 0, 2, p->k, p->late, 0);
     const bool handed = p->down && (!p->late || is_gated(p)) && p->n_bound == 1 && !exact &&
                         d->caps.subgroups && d->caps.dot_i8 && base_type_is_quantised(p->down_type);
-    const bool parts = is_gated(p) && p->low[0] == 16 && !exact && d->caps.subgroups;
+    const bool parts = has_parts(p) && !exact && d->caps.subgroups;
     /* f32 sums in another order; int8 activations, twice */
     sides_run(t, heap, d,
               &(sides){.weights = &w,
@@ -408,7 +412,7 @@ static int crowd(const problem *p) {
 static bool is_first_of_its_form(const problem *p) {
     for (const problem *q = problems; q < p; q++)
         if (q->before == p->before && q->end == p->end && q->twin == p->twin &&
-            !q->low[0] == !p->low[0] && crowd(q) == crowd(p))
+            !q->low[0] == !p->low[0] && crowd(q) == crowd(p) && has_parts(q) == has_parts(p))
             return false;
     return true;
 }

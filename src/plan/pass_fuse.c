@@ -401,20 +401,19 @@ static bool part_ways(fusing *p, uint32_t first, const graph_node *mul) {
     return false;
 }
 
-/* Products of low rank, whose factors `mul` makes of the set's vector: those before, which make that
- * vector, make parts of theirs. false: all is as before. */
+/* The products before, which make the set's vector, make parts of what products of low rank take of
+ * it (`mul`: their factors). false: all is as before. */
 static bool take_parts(fusing *p, fused_matvec *f, group *set, const graph_node *mul) {
     const graph_value base = graph_base_of(p->g, f->x);
     graph_node *before = maker(p, f->x, OP_FUSED);
     const graph_node *product = maker(p, mul->in[0], OP_LINEAR);
-    if (BUILD_IS_MODULE || !is_whole(p, f->x) || !before || !product || f->attention ||
+    if (!BUILD_HAS_PARTS || !is_whole(p, f->x) || !before || !product || f->attention ||
         before->attr.fused.kind != FUSED_MATVEC || uses_inside(p, set, base) != p->n_use[base])
         return false;
     fused_matvec *made = (fused_matvec *)(uintptr_t)before->attr.fused.detail;
     const graph_tensor *a = tensor(p, product->in[1]);
-    enum { COLUMNS_MIN = 16 }; /* of a part */
-    if (made->parts || a->rank != 2 || a->dim[1].size < COLUMNS_MIN) return false;
-    const graph_dim dims[] = {{a->dim[1].size / COLUMNS_MIN, 0}, {(a->dim[0].size + 1) / 2, 0}};
+    if (made->parts || a->rank != 2 || a->dim[1].size < FUSED_PART_MIN) return false;
+    const graph_dim dims[] = {{a->dim[1].size / FUSED_PART_MIN, 0}, {(a->dim[0].size + 1) / 2, 0}};
     made->parts = f->parts = graph_intermediate(p->g, TYPE_U32, 2, dims);
     made->parts_of = product->in[1];
     if (f->parts && fits(p, f, set)) return true;

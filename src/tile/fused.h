@@ -20,6 +20,7 @@ typedef enum fused_kind {
 
 enum {
     FUSED_SEGMENT_MAX = 3,
+    FUSED_PART_MIN = 16,    /* columns that each of fused_matvec.parts is of */
     FUSED_CHOSEN_MAX = 16,  /* experts of a vector, */
     FUSED_ROUTER_MAX = 2048 /* of so many: 8 KiB of workgroup memory */
 };

@@ -11,7 +11,6 @@
 #include "tile/matvec_inside.h"
 
 enum {
-    HAS_PARTS = BUILD_HAS_ADAPTERS && !BUILD_IS_MODULE,
     VECTORS_MAX = 32,
     /* that a workgroup may make one after another: each waits for its loads and sums */
     PROLOGUE_VECTORS = 2,
@@ -51,26 +50,19 @@ static uint32_t kinds_of(const matvec_plan *p) { /* different types of weights *
 
 /* Does it make factors itself, of A? */
 static bool makes(const matvec_plan *p) {
-    return BUILD_HAS_ADAPTERS && p->low.made && !(HAS_PARTS && p->low.n_part);
+    return BUILD_HAS_ADAPTERS && p->low.made && !(BUILD_HAS_PARTS && p->low.n_part);
 }
 
 static bool takes_parts(const matvec_plan *p) {
-    return HAS_PARTS && p->low.n_part;
+    return BUILD_HAS_PARTS && p->low.n_part;
 }
 
 static bool makes_parts(const matvec_plan *p) {
-    return HAS_PARTS && p->parts.to;
+    return BUILD_HAS_PARTS && p->parts.to;
 }
 
 static uint32_t low_bindings(const matvec_plan *p) {
     return BUILD_HAS_ADAPTERS ? matvec_low_bindings(p) : 0;
-}
-
-/* Numbers in workgroup memory, at most. */
-static uint32_t parts_shared(const matvec_plan *p) {
-    enum { SUBGROUPS_MAX = 32, TILE_MAX = 1024 };
-    return (takes_parts(p) ? (SUBGROUPS_MAX + 1) * p->low.made : 0) +
-           (makes_parts(p) ? TILE_MAX : 0);
 }
 
 static void shape_of(const lowering *l, matvec_plan *p) {
@@ -81,8 +73,10 @@ static void shape_of(const lowering *l, matvec_plan *p) {
                               .exact = l->settings.exact,
                               .has_prologue = p->vectors.kind != VECTORS_PLAIN ||
                                               (makes(p) && !p->vectors.handed),
-                              .shared = vectors_shared(&p->vectors) + parts_shared(p),
+                              .shared = vectors_shared(&p->vectors),
                               .factors = makes(p) && !p->low.stored ? p->low.made : 0,
+                              .parts = takes_parts(p) ? p->low.made : 0,
+                              .keeps = makes_parts(p),
                               .beside = BUILD_HAS_ADAPTERS && p->low.stored,
                               .rounded_in = p->vectors.handed || p->vectors.rounded,
                               .rounded_out = p->hands_on,
@@ -91,15 +85,11 @@ static void shape_of(const lowering *l, matvec_plan *p) {
         p->shape.types[i] = p->s[i].type, p->shape.rows[i] = p->s[i].rows;
 }
 
-static uint32_t rows_of_tile(const matvec_plan *p) {
-    return p->c.wg / p->c.lanes * p->c.rows;
-}
-
 /* What all workgroups together read again to make the vectors, against what a dispatch of its
  * own would cost. */
 static bool prologue_pays(const matvec_plan *p) {
     const uint64_t each = vectors_reads(&p->vectors);
-    const uint32_t tile = rows_of_tile(p);
+    const uint32_t tile = matvec_tile_rows(p);
     uint64_t groups = 0;
     for (uint32_t i = 0; i < p->n; i++) groups += (p->s[i].rows + tile - 1) / tile;
     if (p->c.n_x > PROLOGUE_VECTORS) return false;
@@ -130,7 +120,7 @@ static uint32_t parts_before(const lowering *l, graph_value x, bool handed) {
     const graph_node *node = &l->g->nodes.data[graph_tensor_at(l->g, x)->node];
     const graph_region r = graph_region_of(l->g, node);
     matvec_plan p = {.hands_on = handed};
-    return plan_as(l, node->attr.fused.detail, &r, &p) ? p.s[0].rows / rows_of_tile(&p) : 0;
+    return plan_as(l, node->attr.fused.detail, &r, &p) ? p.s[0].rows / matvec_tile_rows(&p) : 0;
 }
 
 /* Of p: hands_on, vectors.handed. */
@@ -142,7 +132,7 @@ static bool plan_any(const lowering *l, const fused_matvec *f, const graph_regio
     *p = (matvec_plan){.hands_on = hands_on};
     graph_products *all = &p->products;
     if (!graph_products_of(l->g, r, all)) return false;
-    if (HAS_PARTS && f && f->parts && !f->parts_of) {
+    if (BUILD_HAS_PARTS && f && f->parts && !f->parts_of) {
         n_part = parts_before(l, all->x, handed);
         if (!n_part) return false;
     }
@@ -164,7 +154,7 @@ static bool plan_any(const lowering *l, const fused_matvec *f, const graph_regio
     if (pair && (p->s[0].type != p->s[1].type || p->s[0].rows != p->s[1].rows)) return false;
     if ((all->ends && all->n > 2) ||
         (BUILD_HAS_ADAPTERS && !matvec_low_of(l, p, n_part ? f->parts : 0, n_part)) ||
-        (HAS_PARTS && !matvec_parts_of(l, f, &p->parts)))
+        (BUILD_HAS_PARTS && !matvec_parts_of(l, f, &p->parts)))
         return false;
     shape_of(l, p);
     const uint32_t bindings = kinds_of(p) + (all->ends ? tree_bindings(l, &all->end) : p->n) +
@@ -187,7 +177,7 @@ static bool plan_any(const lowering *l, const fused_matvec *f, const graph_regio
 /* f NULL: a region that is no node yet. */
 static bool plan_as(const lowering *l, const fused_matvec *f, const graph_region *r,
                     matvec_plan *p) {
-    return plan_any(l, f, r, p) && (!HAS_PARTS || matvec_parts_fit(p));
+    return plan_any(l, f, r, p) && (!BUILD_HAS_PARTS || matvec_parts_fit(p));
 }
 
 /* A linear that is no region, with a tree at its end (NULL: none). Of p: vectors.handed. */
@@ -238,7 +228,7 @@ static bool takes(const lowering *l, const graph_node *node, graph_value v) {
 /* Are there tiles for half the device's units? They are whole blocks. */
 static bool is_busy(const lowering *l, const matvec_plan *p) {
     const uint32_t units = l->caps->compute_units ? l->caps->compute_units : UNITS_UNKNOWN;
-    return p->s[0].rows / rows_of_tile(p) >= units / 2;
+    return p->s[0].rows / matvec_tile_rows(p) >= units / 2;
 }
 
 /* Does v go rounded from the products that make it to the one that reads it? Both ask. Of several
@@ -275,7 +265,7 @@ graph_value tile_matvec_handed_on(const graph *g, const graph_store *store,
     const lowering l = lower_asked(g, store, settings);
     const fused_matvec *f = node->attr.fused.detail;
     for (uint32_t i = 0; i < node->n_out; i++)
-        if (node->out[i] && ((HAS_PARTS && f->parts_of) || is_handed(&l, node->out[i])))
+        if (node->out[i] && ((BUILD_HAS_PARTS && f->parts_of) || is_handed(&l, node->out[i])))
             return node->out[i];
     return 0;
 }

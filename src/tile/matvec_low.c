@@ -34,7 +34,6 @@ static bool side_of(const lowering *l, matvec_plan *p) {
     return true;
 }
 
-/* Of p: products, vectors.rows, s. false: it is not in one buffer, or of types that are packed. */
 bool matvec_low_of(const lowering *l, matvec_plan *p, graph_value parts, uint32_t n_part) {
     const graph_products *all = &p->products;
     matvec_low *low = &p->low;

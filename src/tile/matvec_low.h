@@ -3,9 +3,9 @@
  *
  * B is multiplied at the end of a tile, by elements that were asked for before anything was waited
  * for. Its vector, A x times factors, comes from a dispatch before, or every workgroup makes what
- * its tiles take; or workgroups of their own make it beside the products, for a later dispatch. Where
- * x is the result of products before, those make parts of A x of what they have at hand, and here
- * their sums are taken. */
+ * its tiles take; or workgroups of their own make it beside the products, for a later dispatch.
+ * Where x is the result of products before, those make parts of A x of what they have at hand,
+ * whose sum is taken here (tile/matvec_parts.c). */
 #ifndef TILE_MATVEC_LOW_H
 #define TILE_MATVEC_LOW_H
 
@@ -98,13 +98,17 @@ typedef struct matvec_tile {
     ir_id row[TILE_ROWS_MAX];           /* of the result: one that there is */
 } matvec_tile;
 
+static inline uint32_t matvec_tile_rows(const matvec_plan *p) {
+    return p->c.wg / p->c.lanes * p->c.rows;
+}
+
 bool matvec_segment_of(const lowering *l, graph_value v, uint32_t k, matvec_segment *s);
 uint32_t matvec_element_bytes(base_type type);
 /* What segment of `kind`'s type the tile is of: a value of each, chosen. */
 ir_id matvec_chosen(matvec_making *k, uint32_t kind, ir_id tile, const ir_id *of, uint32_t stride);
 
-/* Of p: products, vectors, s; parts [n_part]: that come of A x, 0: none. false: it is not in one buffer, of types that
- * are packed, without a form, or too much for each workgroup. */
+/* Of p: products, vectors, s; parts [n_part]: that come of A x, 0: none. false: it is not in one
+ * buffer, of types that are packed, without a form, or too much for each workgroup. */
 bool matvec_low_of(const lowering *l, matvec_plan *p, graph_value parts, uint32_t n_part);
 uint32_t matvec_low_bindings(const matvec_plan *p);
 /* Are factors that it makes itself multiplied with vectors as they are kept there? */

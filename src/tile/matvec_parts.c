@@ -1,20 +1,13 @@
 /* matvec_parts.c - parts of an adapter's A h, which products make of each tile of h that they have
- * at hand, and their sum where the next products take it (tile/matvec_low.h). Nobody reads all of A
- * so, and no workgroups of its own stand in anybody's way.
+ * at hand, and their sum where the next products take it (tile/matvec_low.h): no workgroup reads
+ * all of A, and none stands beside the products for it alone.
  *
  * A word is two neighbouring rows' parts as BF16: half of what each workgroup of the next products
  * reads. */
 #include "tile/matvec_low.h"
 #include "tile/whole.h"
 
-enum {
-    TILE_MIN = 16, /* columns of a part */
-    WORDS_MAX = 8  /* that a lane reads */
-};
-
-static uint32_t tile_of(const matvec_plan *p) {
-    return p->c.wg / p->c.lanes * p->c.rows;
-}
+enum { WORDS_MAX = 8 /* that a lane reads */ };
 
 bool matvec_parts_of(const lowering *l, const fused_matvec *f, matvec_parts *parts) {
     matvec_segment s;
@@ -29,14 +22,14 @@ bool matvec_parts_of(const lowering *l, const fused_matvec *f, matvec_parts *par
 }
 
 bool matvec_parts_fit(const matvec_plan *p) {
-    const uint32_t tile = tile_of(p), pairs = p->low.made / 2;
+    const uint32_t tile = matvec_tile_rows(p), pairs = p->low.made / 2;
     if (!p->parts.to && !p->low.n_part) return true;
     if (p->vectors.rows.bound != 1 || !p->c.subgroups || p->apart) return false;
     if (p->low.n_part && (whole_power_from(pairs) != pairs || pairs > p->c.span ||
                           p->low.n_part * pairs > WORDS_MAX * p->c.wg))
         return false;
     return !p->parts.to || (p->products.ends && p->products.end.n_out == 1 && p->n == 1 &&
-                            tile % 4 == 0 && tile >= TILE_MIN && p->s[0].rows % tile == 0);
+                            tile % 4 == 0 && tile >= FUSED_PART_MIN && p->s[0].rows % tile == 0);
 }
 
 /* ---- made ------------------------------------------------------------------------------------ */
