@@ -171,6 +171,12 @@ static const problem problems[] = {
     {.name = "side-late-handed", .n_bound = 1, .n = 1, .k = 1536, .n_segment = 1,
      .types = {TYPE_Q4_K}, .rows = {96}, .down = 40, .down_type = TYPE_Q8_0, .low = {64},
      .low_type = TYPE_F16, .side_type = TYPE_Q8_0, .side = true, .late = 256},
+    {.name = "side-parts", .n_bound = 1, .n = 1, .k = 5376, .n_segment = 1,
+     .types = {TYPE_Q4_K}, .rows = {64}, .down = 40, .down_type = TYPE_Q8_0, .low = {16},
+     .low_type = TYPE_BF16, .side_type = TYPE_Q8_0, .side = true, .late = 32},
+    {.name = "side-parts-plain", .n_bound = 1, .n = 1, .k = 5376, .n_segment = 1,
+     .types = {TYPE_F16}, .rows = {64}, .down = 40, .down_type = TYPE_Q8_0, .low = {16},
+     .low_type = TYPE_F16, .side = true, .late = 32},
     {.name = "two-rows-eight-lanes", .before = ADD_NORM, .end = GEGLU, .n_bound = 1, .n = 1, .k = 512,
      .n_segment = 2, .types = {TYPE_Q4_K, TYPE_Q4_K}, .rows = {160, 160}, .down = 40,
      .down_type = TYPE_Q4_0},
@@ -183,6 +189,11 @@ enum { T_W_BRANCH, T_SCALE, T_W_NORM, T_W_TWIN, T_MATRIX };
 
 static bool is_gated(const problem *p) {
     return p->late > 1;
+}
+
+/* Do those before it make parts of what is added? */
+static bool has_parts(const problem *p) {
+    return is_gated(p) && p->low[0] == 16;
 }
 
 static uint32_t low_of(const problem *p) { /* of all */
@@ -285,6 +296,18 @@ static void check_handed(test *t, side *joined, const void *problem_) {
                                            &g->nodes.data[i]) != 0);
 }
 
+static void check_parts(test *t, side *joined, const void *problem_) {
+    const graph *g = joined->g;
+    check_joined(t, joined, problem_);
+    uint32_t parts = 0;
+    for (size_t i = 0; i < g->nodes.count; i++) {
+        const graph_node *node = &g->nodes.data[i];
+        if (!node->dead && node->op == OP_FUSED)
+            parts += ((const fused_matvec *)node->attr.fused.detail)->parts_of != 0;
+    }
+    CHECK_INT(t, parts, 1);
+}
+
 static void check_apart(test *t, side *joined, const void *problem_) {
     base_text text;
     check_joined(t, joined, problem_);
@@ -311,15 +334,17 @@ static void run(test *t, base_heap *heap, device *d, const problem *p, bool exac
     if (p->late) sides_weight_add(&w, TYPE_F32, 1, 1, p->rows[0], 0, 0);
     if (p->down) sides_weight_add(&w, p->down_type, 0, 2, p->down, p->rows[0], 0);
     for (uint32_t i = 0; is_gated(p) && i < 2; i++)
-        sides_weight_add(&w, TYPE_Q4_K, 0, 2, p->k, p->late, 0);
+        sides_weight_add(&w, p->late % 256 ? TYPE_Q8_0 : TYPE_Q4_K, 0, 2, p->k, p->late, 0);
     const bool handed = p->down && (!p->late || is_gated(p)) && p->n_bound == 1 && !exact &&
                         d->caps.subgroups && d->caps.dot_i8 && base_type_is_quantised(p->down_type);
+    const bool parts = has_parts(p) && !exact && d->caps.subgroups;
     /* f32 sums in another order; int8 activations, twice */
     sides_run(t, heap, d,
               &(sides){.weights = &w,
                        .build = build,
                        .check = p->low[0] && (!gpu || (p->side && !d->caps.subgroups)) ? NULL
                                 : apart                                                ? check_apart
+                                : parts                                                ? check_parts
                                 : handed ? check_handed
                                          : check_joined,
                        .problem = p,
@@ -387,7 +412,7 @@ static int crowd(const problem *p) {
 static bool is_first_of_its_form(const problem *p) {
     for (const problem *q = problems; q < p; q++)
         if (q->before == p->before && q->end == p->end && q->twin == p->twin &&
-            !q->low[0] == !p->low[0] && crowd(q) == crowd(p))
+            !q->low[0] == !p->low[0] && crowd(q) == crowd(p) && has_parts(q) == has_parts(p))
             return false;
     return true;
 }

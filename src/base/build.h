@@ -26,6 +26,8 @@ enum {
      * them, and the package gives pixels and samples. */
     BUILD_HAS_MEDIA_FILES = !BUILD_IS_MODULE,
     BUILD_HAS_ADAPTERS = !BUILD_IS_SMALL,
+    /* Products that make parts of what an adapter adds to the next (tile/matvec_parts.c). */
+    BUILD_HAS_PARTS = BUILD_HAS_ADAPTERS && !BUILD_IS_MODULE,
     /* Training of adapters. */
     BUILD_HAS_TRAINING = BUILD_HAS_ADAPTERS,
     /* Types of weights that no model's file has: of users' graphs alone. */

@@ -255,7 +255,12 @@ static void match_merge(const fusing *p, const group *set, fused_matvec *f) {
     const fused_attention *a = before->attr.fused.detail;
     const graph_value base = graph_base_of(p->g, f->x);
     if (a->n_split < 2 || a->out != base || tensor(p, base)->role != ROLE_INTERMEDIATE) return;
-    const fused_matvec merging = {f->x, a->partial, a->stats, a->n_split, a->n_head, a->head_dim};
+    const fused_matvec merging = {.x = f->x,
+                                  .attention = a->partial,
+                                  .stats = a->stats,
+                                  .n_split = a->n_split,
+                                  .n_head = a->n_head,
+                                  .head_dim = a->head_dim};
     if (p->n_use[base] == set->n || (BUILD_HAS_ADAPTERS && others_merge(p, &merging, set)))
         *f = merging;
 }
@@ -396,6 +401,26 @@ static bool part_ways(fusing *p, uint32_t first, const graph_node *mul) {
     return false;
 }
 
+/* The products before, which make the set's vector, make parts of what products of low rank take of
+ * it (`mul`: their factors). false: all is as before. */
+static bool take_parts(fusing *p, fused_matvec *f, group *set, const graph_node *mul) {
+    const graph_value base = graph_base_of(p->g, f->x);
+    graph_node *before = maker(p, f->x, OP_FUSED);
+    const graph_node *product = maker(p, mul->in[0], OP_LINEAR);
+    if (!BUILD_HAS_PARTS || !is_whole(p, f->x) || !before || !product || f->attention ||
+        before->attr.fused.kind != FUSED_MATVEC || uses_inside(p, set, base) != p->n_use[base])
+        return false;
+    fused_matvec *made = (fused_matvec *)(uintptr_t)before->attr.fused.detail;
+    const graph_tensor *a = tensor(p, product->in[1]);
+    if (made->parts || a->rank != 2 || a->dim[1].size < FUSED_PART_MIN) return false;
+    const graph_dim dims[] = {{a->dim[1].size / FUSED_PART_MIN, 0}, {(a->dim[0].size + 1) / 2, 0}};
+    made->parts = f->parts = graph_intermediate(p->g, TYPE_U32, 2, dims);
+    made->parts_of = product->in[1];
+    if (f->parts && fits(p, f, set)) return true;
+    made->parts = made->parts_of = f->parts = 0;
+    return false;
+}
+
 /* The products of one vector from node `index` on, then the first of them alone. */
 static void grow_products(fusing *p, uint32_t index) {
     const graph_value x = p->g->nodes.data[index].in[0];
@@ -412,7 +437,8 @@ static void grow_products(fusing *p, uint32_t index) {
         match_merge(p, &set, &f);
         take_between(p, &set);
         if (side && f.attention && !fits(p, &f, &set)) f = (fused_matvec){.x = x};
-        if (!fits(p, &f, &set)) {
+        if (!fits(p, &f, &set) &&
+            (!side || most <= FUSED_SEGMENT_MAX || !take_parts(p, &f, &set, side))) {
             if (side && most > FUSED_SEGMENT_MAX && part_ways(p, index, side)) return;
             continue;
         }

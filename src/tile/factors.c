@@ -88,17 +88,13 @@ void tile_factors_add(tile_factors *f) {
 
 /* ---- workgroups of their own ----------------------------------------------------------------- */
 
-/* Four u of the row. */
-static ir_id load(tile_factors *f, ir_id row, ir_id u) {
-    tile_kernel *k = &f->m->k;
-    const uint32_t fours = base_type_block(f->a.type) / 4;
-    const bool plain = f->a.plain;
-    ir_id element = tile_mul(k, plain ? u : tile_rem(k, u, fours), 4);
+ir_id tile_factors_four(tile_kernel *k, tile_weight *a, ir_id row, ir_id u) {
+    const uint32_t fours = base_type_block(a->type) / 4;
+    ir_id element = tile_mul(k, a->plain ? u : tile_rem(k, u, fours), 4);
     tile_chunk c;
-    tile_block_open(&f->a, ir_add(k->b, row, f->first), plain ? IR_NO_ID : tile_div(k, u, fours),
-                    &c);
-    tile_span_open(&f->a, element, &c);
-    return tile_elements_load(&f->a, &c, element, 4);
+    tile_block_open(a, row, a->plain ? IR_NO_ID : tile_div(k, u, fours), &c);
+    tile_span_open(a, element, &c);
+    return tile_elements_load(a, &c, element, 4);
 }
 
 /* Four u of a vector that came rounded. */
@@ -130,7 +126,7 @@ void tile_factors_part(tile_factors *f, const ir_id *x) {
         if (holds != IR_NO_ID)
             own = ir_select(b, ir_splat(b, holds, 4), own, ir_number(b, IR_F32, 4, 0));
         for (uint32_t i = 0; i < FACTORS_APART; i++) {
-            ir_id a = load(f, tile_add(k, first, i), u);
+            ir_id a = tile_factors_four(k, &f->a, ir_add(b, tile_add(k, first, i), f->first), u);
             sums[i] = e ? ir_fma(b, a, own, sums[i]) : ir_mul(b, a, own);
         }
     }

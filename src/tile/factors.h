@@ -36,6 +36,8 @@ typedef struct tile_factors {
     ir_id scale[TILE_ROWS_MAX];
 } tile_factors;
 
+/* Four u of a stored row of A. */
+ir_id tile_factors_four(tile_kernel *k, tile_weight *a, ir_id row, ir_id u);
 /* May A be of this type, where the vector is kept so? */
 bool tile_factors_takes(base_type type, matvec_x x);
 /* Of f: all but begin, end and what is in workgroup memory. */

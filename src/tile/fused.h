@@ -20,6 +20,7 @@ typedef enum fused_kind {
 
 enum {
     FUSED_SEGMENT_MAX = 3,
+    FUSED_PART_MIN = 16,    /* columns that each of fused_matvec.parts is of */
     FUSED_CHOSEN_MAX = 16,  /* experts of a vector, */
     FUSED_ROUTER_MAX = 2048 /* of so many: 8 KiB of workgroup memory */
 };
@@ -30,6 +31,10 @@ typedef struct fused_matvec {
     /* not 0: x is the joined partial sums of the attention before, and is never stored */
     graph_value attention, stats;
     uint32_t n_split, n_head, head_dim;
+    /* not 0: U32 [parts, r / 2], pairs of BF16: products of a stored A [r, columns] with the
+     * results of a tile each. Those before make them, where `parts_of` is A; else the products of
+     * low rank take their sum (graph_products.side) */
+    graph_value parts, parts_of;
 } fused_matvec;
 
 /* Where a row sees keys, the largest of its weights is 1. Their sum is taken as this at least, so

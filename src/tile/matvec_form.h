@@ -36,6 +36,8 @@ typedef struct matvec_shape {
     const lower_form *form; /* what is asked for; NULL: nothing */
     uint32_t shared;        /* numbers that a prologue has in workgroup memory, beside subgroups */
     bool beside;            /* workgroups of their own stand beside the product's */
+    uint32_t parts;         /* of a sum of so many rows, which each workgroup makes */
+    bool keeps;             /* a tile's results are looked at again */
     uint32_t factors;       /* rows that every workgroup multiplies too (tile/factors.h) */
 } matvec_shape;
 

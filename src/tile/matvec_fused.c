@@ -48,9 +48,17 @@ static uint32_t kinds_of(const matvec_plan *p) { /* different types of weights *
     return n;
 }
 
-/* Does it make factors itself? */
+/* Does it make factors itself, of A? */
 static bool makes(const matvec_plan *p) {
-    return BUILD_HAS_ADAPTERS && p->low.made;
+    return BUILD_HAS_ADAPTERS && p->low.made && !(BUILD_HAS_PARTS && p->low.n_part);
+}
+
+static bool takes_parts(const matvec_plan *p) {
+    return BUILD_HAS_PARTS && p->low.n_part;
+}
+
+static bool makes_parts(const matvec_plan *p) {
+    return BUILD_HAS_PARTS && p->parts.to;
 }
 
 static uint32_t low_bindings(const matvec_plan *p) {
@@ -66,7 +74,9 @@ static void shape_of(const lowering *l, matvec_plan *p) {
                               .has_prologue = p->vectors.kind != VECTORS_PLAIN ||
                                               (makes(p) && !p->vectors.handed),
                               .shared = vectors_shared(&p->vectors),
-                              .factors = BUILD_HAS_ADAPTERS && !p->low.stored ? p->low.made : 0,
+                              .factors = makes(p) && !p->low.stored ? p->low.made : 0,
+                              .parts = takes_parts(p) ? p->low.made : 0,
+                              .keeps = makes_parts(p),
                               .beside = BUILD_HAS_ADAPTERS && p->low.stored,
                               .rounded_in = p->vectors.handed || p->vectors.rounded,
                               .rounded_out = p->hands_on,
@@ -79,7 +89,7 @@ static void shape_of(const lowering *l, matvec_plan *p) {
  * own would cost. */
 static bool prologue_pays(const matvec_plan *p) {
     const uint64_t each = vectors_reads(&p->vectors);
-    const uint32_t tile = p->c.wg / p->c.lanes * p->c.rows;
+    const uint32_t tile = matvec_tile_rows(p);
     uint64_t groups = 0;
     for (uint32_t i = 0; i < p->n; i++) groups += (p->s[i].rows + tile - 1) / tile;
     if (p->c.n_x > PROLOGUE_VECTORS) return false;
@@ -102,13 +112,30 @@ static bool batch_of(const lowering *l, uint32_t bindings, matvec_plan *p) {
     return true;
 }
 
-/* merge NULL: no pieces of attention are joined here. Of p: hands_on, vectors.handed. */
-static bool plan_as(const lowering *l, const fused_matvec *merge, const graph_region *r,
-                    matvec_plan *p) {
+static bool plan_as(const lowering *l, const fused_matvec *f, const graph_region *r,
+                    matvec_plan *p);
+
+/* Parts that the products before make, whose result is x; 0: none. */
+static uint32_t parts_before(const lowering *l, graph_value x, bool handed) {
+    const graph_node *node = &l->g->nodes.data[graph_tensor_at(l->g, x)->node];
+    const graph_region r = graph_region_of(l->g, node);
+    matvec_plan p = {.hands_on = handed};
+    return plan_as(l, node->attr.fused.detail, &r, &p) ? p.s[0].rows / matvec_tile_rows(&p) : 0;
+}
+
+/* Of p: hands_on, vectors.handed. */
+static bool plan_any(const lowering *l, const fused_matvec *f, const graph_region *r,
+                     matvec_plan *p) {
+    const fused_matvec *merge = f && f->attention ? f : NULL;
     const bool hands_on = p->hands_on, handed = p->vectors.handed;
+    uint32_t n_part = 0;
     *p = (matvec_plan){.hands_on = hands_on};
     graph_products *all = &p->products;
     if (!graph_products_of(l->g, r, all)) return false;
+    if (BUILD_HAS_PARTS && f && f->parts && !f->parts_of) {
+        n_part = parts_before(l, all->x, handed);
+        if (!n_part) return false;
+    }
     const bool pair = all->ends && all->n == 2;
     p->n = pair ? 1 : all->n;
     p->per = pair ? 2 : 1;
@@ -125,10 +152,13 @@ static bool plan_as(const lowering *l, const fused_matvec *merge, const graph_re
     }
     if (!lower_weights_fit(l, all->w, all->n)) return false;
     if (pair && (p->s[0].type != p->s[1].type || p->s[0].rows != p->s[1].rows)) return false;
-    if ((all->ends && all->n > 2) || (BUILD_HAS_ADAPTERS && !matvec_low_of(l, p))) return false;
+    if ((all->ends && all->n > 2) ||
+        (BUILD_HAS_ADAPTERS && !matvec_low_of(l, p, n_part ? f->parts : 0, n_part)) ||
+        (BUILD_HAS_PARTS && !matvec_parts_of(l, f, &p->parts)))
+        return false;
     shape_of(l, p);
-    const uint32_t bindings =
-        kinds_of(p) + (all->ends ? tree_bindings(l, &all->end) : p->n) + low_bindings(p);
+    const uint32_t bindings = kinds_of(p) + (all->ends ? tree_bindings(l, &all->end) : p->n) +
+                              low_bindings(p) + 2 * makes_parts(p);
     if (batch_of(l, bindings, p)) return true;
     const lower_separate asked = p->shape.form ? p->shape.form->apart : LOWER_SEPARATE_CHOSEN;
     if (asked != LOWER_SEPARATE_YES && vectors_fit_inside(&p->vectors) &&
@@ -142,6 +172,12 @@ static bool plan_as(const lowering *l, const fused_matvec *merge, const graph_re
     p->shape.has_prologue = false;
     return p->apart && vectors_fit_separate(l, &p->vectors) &&
            tile_matvec_choose(l->caps, &p->shape, &p->c) && binds(l, bindings + 1);
+}
+
+/* f NULL: a region that is no node yet. */
+static bool plan_as(const lowering *l, const fused_matvec *f, const graph_region *r,
+                    matvec_plan *p) {
+    return plan_any(l, f, r, p) && (!BUILD_HAS_PARTS || matvec_parts_fit(p));
 }
 
 /* A linear that is no region, with a tree at its end (NULL: none). Of p: vectors.handed. */
@@ -168,7 +204,7 @@ static bool single_of(const lowering *l, const graph_node *product, const tree *
         p->vectors.rows.bound > VECTORS_MAX)
         return false;
     p->vectors.handed = handed;
-    if (BUILD_HAS_ADAPTERS && !matvec_low_of(l, p)) return false;
+    if (BUILD_HAS_ADAPTERS && !matvec_low_of(l, p, 0, 0)) return false;
     const uint32_t bindings = 1 + (end ? tree_bindings(l, end) : 1) + low_bindings(p);
     if (batch_of(l, bindings, p)) return true;
     shape_of(l, p);
@@ -186,13 +222,13 @@ static bool takes(const lowering *l, const graph_node *node, graph_value v) {
     const fused_matvec *f = node->attr.fused.detail;
     const graph_region r = graph_region_of(l->g, node);
     return !f->attention && !tile_dots_joined_fits(l->g, l->store, &l->settings, &r) &&
-           plan_as(l, NULL, &r, &p) && p.vectors.kind == VECTORS_PLAIN && p.products.x == v;
+           plan_as(l, f, &r, &p) && p.vectors.kind == VECTORS_PLAIN && p.products.x == v;
 }
 
 /* Are there tiles for half the device's units? They are whole blocks. */
 static bool is_busy(const lowering *l, const matvec_plan *p) {
     const uint32_t units = l->caps->compute_units ? l->caps->compute_units : UNITS_UNKNOWN;
-    return p->s[0].rows / (p->c.wg / p->c.lanes * p->c.rows) >= units / 2;
+    return p->s[0].rows / matvec_tile_rows(p) >= units / 2;
 }
 
 /* Does v go rounded from the products that make it to the one that reads it? Both ask. Of several
@@ -210,26 +246,27 @@ static bool is_handed(const lowering *l, graph_value v) {
     const fused_matvec *f = maker->attr.fused.detail;
     const graph_region r = graph_region_of(l->g, maker);
     return takes(l, reader, v) && !tile_dots_joined_fits(l->g, l->store, &l->settings, &r) &&
-           plan_as(l, f->attention ? f : NULL, &r, &p) && p.products.ends &&
-           p.products.end.n_out == 1 && p.products.end.tensors[0] == v && p.s[0].rows % 32 == 0 &&
-           is_busy(l, &p);
+           plan_as(l, f, &r, &p) && p.products.ends && p.products.end.n_out == 1 &&
+           p.products.end.tensors[0] == v && p.s[0].rows % 32 == 0 && is_busy(l, &p);
 }
 
-static bool plan_of(const lowering *l, const fused_matvec *merge, const graph_region *r,
+static bool plan_of(const lowering *l, const fused_matvec *f, const graph_region *r,
                     matvec_plan *p) {
     graph_products all;
     if (!graph_products_of(l->g, r, &all)) return false;
     *p = (matvec_plan){.hands_on = all.ends && is_handed(l, all.end.tensors[0]),
-                       .vectors.handed = !all.before.n && !merge && is_handed(l, all.x)};
-    return plan_as(l, merge, r, p);
+                       .vectors.handed = !all.before.n && !f->attention && is_handed(l, all.x)};
+    return plan_as(l, f, r, p);
 }
 
 graph_value tile_matvec_handed_on(const graph *g, const graph_store *store,
                                   const lower_settings *settings, const graph_node *node) {
     if (!store->device) return 0;
     const lowering l = lower_asked(g, store, settings);
+    const fused_matvec *f = node->attr.fused.detail;
     for (uint32_t i = 0; i < node->n_out; i++)
-        if (node->out[i] && is_handed(&l, node->out[i])) return node->out[i];
+        if (node->out[i] && ((BUILD_HAS_PARTS && f->parts_of) || is_handed(&l, node->out[i])))
+            return node->out[i];
     return 0;
 }
 
@@ -240,8 +277,8 @@ bool tile_matvec_fits(const graph *g, const graph_store *store, const lower_sett
     if (!store->device) return false;
     matvec_plan p;
     const lowering l = lower_asked(g, store, settings);
-    if (tile_serial(&l)) return !f->attention && tile_joined_fits(&l, r);
-    return plan_of(&l, f->attention ? f : NULL, r, &p);
+    if (tile_serial(&l)) return !f->attention && !f->parts && tile_joined_fits(&l, r);
+    return plan_of(&l, f, r, &p);
 }
 
 bool tile_matvec_adds(const lowering *l, const graph_node *product, const tree *end) {
@@ -406,8 +443,8 @@ static void store_batch(matvec_making *k, uint32_t kind, ir_id tile, const matve
                         p->s[0].rows / 4, k->v.first, k->v.n);
 }
 
-/* The tile's results to workgroup memory, and on from there. */
-static void hand_on_tile(matvec_making *k, ir_id tile, const matvec_tile *t, const ir_id *sums) {
+/* The tile's results to workgroup memory. */
+static void keep_tile(matvec_making *k, const matvec_tile *t, const ir_id *sums) {
     tile_kernel *ir = &k->m.k;
     ir_builder *b = ir->b;
     matvec_plan *p = k->p;
@@ -426,8 +463,18 @@ static void hand_on_tile(matvec_making *k, ir_id tile, const matvec_tile *t, con
             ir_end(b);
         }
     ir_barrier(b);
-    tile_matvec_hand_on(&k->m, k->handed, k->tile / 4, tile_mul(ir, tile, k->tile / 4),
-                        p->s[0].rows / 4, k->v.first, k->v.n);
+}
+
+/* Where others want more of the tile than its results as they are. */
+static void store_kept(matvec_making *k, uint32_t kind, ir_id tile, const matvec_tile *t,
+                       const ir_id *sums, bool again) {
+    const matvec_plan *p = k->p;
+    if (!p->hands_on) store_tile(k, kind, tile, t, sums);
+    keep_tile(k, t, sums);
+    if (p->hands_on)
+        tile_matvec_hand_on(&k->m, k->handed, k->tile / 4, tile_mul(&k->m.k, tile, k->tile / 4),
+                            p->s[0].rows / 4, k->v.first, k->v.n);
+    if (makes_parts(p)) matvec_parts_make(k, tile, !again);
 }
 
 static bool is_first_kind(const matvec_plan *p, uint32_t i) {
@@ -479,7 +526,13 @@ static void make_tiles(matvec_making *k) {
     const bool again = tiles > p->c.groups; /* has a workgroup more than one? */
     fetch_any(k, ir_group(b, 0), again);
     if (makes(p)) matvec_low_begin(k, again);
+    if (makes_parts(p) && !again) matvec_parts_fetch(k, ir_group(b, 0));
+    if (takes_parts(p)) matvec_parts_take(k);
     tile_vectors_make(&k->v);
+    if (takes_parts(p)) {
+        if (p->c.x != MATVEC_SHARED && p->c.x != MATVEC_INT8) ir_barrier(b);
+        matvec_parts_end(k);
+    }
     if (makes(p) && p->low.stored) {
         tile_factors_part(&k->factors, p->vectors.handed ? NULL : k->v.values);
         ir_barrier(b);
@@ -523,11 +576,11 @@ static void make_tiles(matvec_making *k) {
         if (is != IR_NO_ID) ir_if(b, is);
         tile_of(k, i, tile, &now);
         if (tile_matvec_copies(&p->c)) store_batch(k, i, tile, &now);
-        else if (p->hands_on) hand_on_tile(k, tile, &now, sums);
+        else if (p->hands_on || makes_parts(p)) store_kept(k, i, tile, &now, sums, again);
         else store_tile(k, i, tile, &now, sums);
         if (is != IR_NO_ID) ir_end(b);
     }
-    if (p->hands_on && again) ir_barrier(b);
+    if ((p->hands_on || makes_parts(p)) && again) ir_barrier(b);
     if (again && !single) {
         ir_if(b, there);
         fetch_any(k, following, again);
@@ -563,10 +616,11 @@ static beryl_status make(lowering *l, const graph_node *node, matvec_plan *p, co
             k.out[i] = tile_bind(ir, outs[i], p->s[i].out, IR_F32, IR_READ_WRITE);
         k.out_offset[i] = tile_u32(ir, offsets[i], p->s[i].out_offset);
     }
+    if (makes_parts(p)) matvec_parts_bind(&k);
+    if (p->hands_on || makes_parts(p)) k.handed = ir_workgroup(ir->b, IR_F32, k.tile * p->c.n_x);
     if (p->hands_on) {
         tree_end_declare_words(&k.end, ir, &p->products.end);
         k.m.int8_to = tile_int8_in(&k.m, k.end.memory[0], p->vectors.rows.bound, p->s[0].rows);
-        k.handed = ir_workgroup(ir->b, IR_F32, k.tile * p->c.n_x);
     } else if (p->products.ends) {
         tree_end_declare(&k.end, ir, &p->products.end);
     }
@@ -584,8 +638,7 @@ beryl_status tile_fused_matvec(lowering *l, const graph_node *node, beryl_error 
     const graph_region r = graph_region_of(l->g, node);
     const fused_matvec *f = node->attr.fused.detail;
     if (tile_serial(l)) return tile_joined(l, node, &r, error);
-    if (!plan_of(l, f->attention ? f : NULL, &r, &p))
-        return lower_refuse(l, node, "this joined product", error);
+    if (!plan_of(l, f, &r, &p)) return lower_refuse(l, node, "this joined product", error);
     const beryl_status status =
         p.apart ? tile_vectors_separate(l, node, &p.vectors, error) : BERYL_OK;
     return status == BERYL_OK ? make(l, node, &p, "matvec", error) : status;

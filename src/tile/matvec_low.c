@@ -11,8 +11,9 @@ static bool side_of(const lowering *l, matvec_plan *p) {
     matvec_segment s;
     lower_matrix x;
     if (!all->side) return true;
-    if (p->vectors.rows.bound != 1 || (p->vectors.handed && !all->side_stored) ||
-        !l->caps->subgroups || l->caps->subgroup_size < FACTORS_SPAN_MIN ||
+    const bool whole = all->side_stored || low->n_part;
+    if (p->vectors.rows.bound != 1 || (p->vectors.handed && !whole) || !l->caps->subgroups ||
+        l->caps->subgroup_size < FACTORS_SPAN_MIN ||
         (low->n && graph_base_of(l->g, low->x) != all->side) ||
         !matvec_segment_of(l, all->side_w, p->vectors.rows.k, &s) ||
         (base_type_is_quantised(s.type) && s.type != TYPE_Q8_0) ||
@@ -20,8 +21,7 @@ static bool side_of(const lowering *l, matvec_plan *p) {
         s.rows > FACTORS_ROWS_MAX || (all->side_stored && low->n) ||
         !lower_matrix_of(graph_tensor_at(l->g, all->factors), &x) || x.k != s.rows || x.offset)
         return false;
-    if (!all->side_stored && (uint64_t)s.rows * p->vectors.rows.k > FACTORS_ELEMENTS_MAX)
-        return false;
+    if (!whole && (uint64_t)s.rows * p->vectors.rows.k > FACTORS_ELEMENTS_MAX) return false;
     for (uint32_t i = 0; i < all->n; i++)
         if (low->of[i].r % FACTORS_STEP || low->of[i].offset % FACTORS_STEP) return false;
     low->x = all->side;
@@ -34,11 +34,10 @@ static bool side_of(const lowering *l, matvec_plan *p) {
     return true;
 }
 
-/* Of p: products, vectors.rows, s. false: it is not in one buffer, or of types that are packed. */
-bool matvec_low_of(const lowering *l, matvec_plan *p) {
+bool matvec_low_of(const lowering *l, matvec_plan *p, graph_value parts, uint32_t n_part) {
     const graph_products *all = &p->products;
     matvec_low *low = &p->low;
-    *low = (matvec_low){.is = all->side != 0};
+    *low = (matvec_low){.is = all->side != 0, .n_part = n_part, .parts = parts};
     for (uint32_t i = 0; i < all->n; i++) {
         matvec_segment s;
         lower_matrix x;
@@ -70,7 +69,8 @@ uint32_t matvec_low_bindings(const matvec_plan *p) {
 }
 
 bool matvec_low_takes(const matvec_plan *p) {
-    return !p->low.made || p->low.stored || tile_factors_takes(p->low.a_type, p->c.x);
+    return !p->low.made || p->low.stored || p->low.n_part ||
+           tile_factors_takes(p->low.a_type, p->c.x);
 }
 
 bool matvec_low_adds(const matvec_plan *p) {
@@ -128,7 +128,8 @@ void matvec_low_bind(matvec_making *k) {
         tile_weight_made(&k->low_w, ir, low->type, 1,
                          tile_weights(ir, "low_weights", low->w, low->n, type, words));
     }
-    if (low->made) bind_factors(k);
+    if (low->n_part) matvec_parts_bind_taken(k);
+    else if (low->made) bind_factors(k);
     else k->low = tile_read(ir, "low", low->x);
     for (uint32_t i = 0; i < k->p->products.n; i++) {
         const uint32_t start =

@@ -3,7 +3,9 @@
  *
  * B is multiplied at the end of a tile, by elements that were asked for before anything was waited
  * for. Its vector, A x times factors, comes from a dispatch before, or every workgroup makes what
- * its tiles take; or workgroups of their own make it beside the products, for a later dispatch. */
+ * its tiles take; or workgroups of their own make it beside the products, for a later dispatch.
+ * Where x is the result of products before, those make parts of A x of what they have at hand,
+ * whose sum is taken here (tile/matvec_parts.c). */
 #ifndef TILE_MATVEC_LOW_H
 #define TILE_MATVEC_LOW_H
 
@@ -12,6 +14,8 @@
 #include "tile/matvec_fused.h"
 #include "tile/products.h"
 #include "tile/vectors.h"
+
+enum { PARTS_AHEAD_MAX = 2 /* fours of two rows that a lane asks for ahead */ };
 
 typedef struct matvec_segment {
     graph_value w, out;
@@ -37,7 +41,15 @@ typedef struct matvec_low {
     base_type a_type;
     bool stored;
     graph_value a, factors;
+    uint32_t n_part;   /* not 0: that many */
+    graph_value parts; /* are its sum, and A is not read */
 } matvec_low;
+
+typedef struct matvec_parts { /* of a later product of low rank, with each tile's results */
+    graph_value to, a;        /* 0: none */
+    base_type type;
+    uint32_t rows, first; /* rows [first, first + rows) of the stored tensor `a` */
+} matvec_parts;
 
 typedef struct matvec_plan { /* everything that the kernel is */
     vectors_plan vectors;
@@ -51,6 +63,7 @@ typedef struct matvec_plan { /* everything that the kernel is */
     matvec_shape shape;
     matvec_choice c;
     matvec_low low;
+    matvec_parts parts;
 } matvec_plan;
 
 typedef struct matvec_making {
@@ -68,7 +81,10 @@ typedef struct matvec_making {
     ir_memory low_values; /* loaded ahead */
     ir_id low_start[FUSED_SEGMENT_MAX], low_row[FUSED_SEGMENT_MAX], low_at[FUSED_SEGMENT_MAX],
         low_r[FUSED_SEGMENT_MAX];
-    ir_memory handed; /* hands_on: a tile's results, [n_x, tile] in workgroup memory */
+    ir_memory part_sums, parts, parts_to;
+    tile_weight parts_a;
+    ir_id parts_first, parts_ahead[PARTS_AHEAD_MAX][2];
+    ir_memory handed; /* hands_on, or parts: a tile's results, [n_x, tile] in workgroup memory */
     uint32_t tile, begin[FUSED_SEGMENT_MAX + 1]; /* rows of a tile; the segments' first tiles */
     uint32_t groups;                             /* that take tiles first */
 } matvec_making;
@@ -82,14 +98,18 @@ typedef struct matvec_tile {
     ir_id row[TILE_ROWS_MAX];           /* of the result: one that there is */
 } matvec_tile;
 
+static inline uint32_t matvec_tile_rows(const matvec_plan *p) {
+    return p->c.wg / p->c.lanes * p->c.rows;
+}
+
 bool matvec_segment_of(const lowering *l, graph_value v, uint32_t k, matvec_segment *s);
 uint32_t matvec_element_bytes(base_type type);
 /* What segment of `kind`'s type the tile is of: a value of each, chosen. */
 ir_id matvec_chosen(matvec_making *k, uint32_t kind, ir_id tile, const ir_id *of, uint32_t stride);
 
-/* Of p: products, vectors, s. false: it is not in one buffer, of types that are packed, without a
- * form, or too much for each workgroup. */
-bool matvec_low_of(const lowering *l, matvec_plan *p);
+/* Of p: products, vectors, s; parts [n_part]: that come of A x, 0: none. false: it is not in one
+ * buffer, of types that are packed, without a form, or too much for each workgroup. */
+bool matvec_low_of(const lowering *l, matvec_plan *p, graph_value parts, uint32_t n_part);
 uint32_t matvec_low_bindings(const matvec_plan *p);
 /* Are factors that it makes itself multiplied with vectors as they are kept there? */
 bool matvec_low_takes(const matvec_plan *p);
@@ -104,5 +124,20 @@ void matvec_low_begin(matvec_making *k, bool again);
 /* What will be multiplied for the tile is asked for; the lane's part of each sum is multiplied. */
 void matvec_low_fetch(matvec_making *k, uint32_t kind, ir_id tile, const matvec_tile *t);
 void matvec_low_add(matvec_making *k, uint32_t kind, ir_id tile, const matvec_tile *t);
+
+/* matvec_parts.c: what the products of a node with this detail make for a later one. false: A has
+ * no form for it. */
+bool matvec_parts_of(const lowering *l, const fused_matvec *f, matvec_parts *parts);
+/* Of a plan that is chosen: can it make its parts, and take those that come? */
+bool matvec_parts_fit(const matvec_plan *p);
+void matvec_parts_bind(matvec_making *k);
+void matvec_parts_bind_taken(matvec_making *k);
+/* What will be multiplied for the tile, asked for before anything is waited for. */
+void matvec_parts_fetch(matvec_making *k, ir_id tile);
+/* Of the tile's results, which are in workgroup memory. */
+void matvec_parts_make(matvec_making *k, ir_id tile, bool fetched);
+/* Their sums over subgroups; behind a barrier, over all. */
+void matvec_parts_take(matvec_making *k);
+void matvec_parts_end(matvec_making *k);
 
 #endif
