@@ -144,10 +144,12 @@ static const char *whole(codegen *g, const ir_instruction *i, const char *x, con
     if (op == IR_AND && bits) return codegen_print(g, "%s & %s", x, y);
     if (op == IR_OR && bits) return codegen_print(g, "%s | %s", x, y);
     if (op == IR_XOR && bits) return codegen_print(g, "%s ^ %s", x, y);
+    /* OpenCL takes no unsigned number beside signed elements */
     if ((op == IR_SHR && (bits || type == IR_I32)) || (op == IR_SHL && is_unsigned))
-        return codegen_print(
-            g, "all_%s(%s) %s (%s & %uu)", vector_type(g, codegen_type(type), i->width, false), x,
-            op == IR_SHR ? ">>" : "<<", y, (unsigned)(ir_type_bytes(type) * 8 - 1));
+        return codegen_print(g, "all_%s(%s) %s (%s & %u%s)",
+                             vector_type(g, codegen_type(type), i->width, false), x,
+                             op == IR_SHR ? ">>" : "<<", y, (unsigned)(ir_type_bytes(type) * 8 - 1),
+                             ir_type_in(type, IR_SIGNED) ? "" : "u");
     const char *name = type != IR_F32  ? NULL
                        : op == IR_MIN  ? "min"
                        : op == IR_MAX  ? "max"
