@@ -31,7 +31,8 @@ static void vocabulary_open(base_heap *heap, base_view *tokens, char names[256][
     tokens[n++] = (base_view){"thought\n", 8};
     text_vocab_desc desc = {.tokens = tokens,
                             .n_token = n,
-                            .merges = merges,
+                            .first_merge = merges,
+                            .next_merge = text_next_merge,
                             .n_merge = 1,
                             .bos = -1,
                             .eos = -1,

@@ -42,7 +42,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     const base_view merges[] = {{"a b", 3}};
     const text_vocab_desc vocab = {.tokens = tokens,
                                    .n_token = n,
-                                   .merges = merges,
+                                   .first_merge = merges,
+                                   .next_merge = text_next_merge,
                                    .n_merge = 1,
                                    .bos = -1,
                                    .eos = -1,

@@ -449,7 +449,8 @@ static void test_rendering(test *t) {
                         merges[] = {BASE_VIEW("a b")};
         text_vocab_desc desc = {.tokens = tokens,
                                 .n_token = 4,
-                                .merges = merges,
+                                .first_merge = merges,
+                                .next_merge = text_next_merge,
                                 .n_merge = 1,
                                 .bos = -1,
                                 .eos = -1,

@@ -264,6 +264,7 @@ static void test_megabytes(test *t) {
 
 /* The definition, in n²: merge the leftmost of the best pairs until there is none. */
 static size_t encode_slowly(const text_vocab_desc *d, base_view text, base_view *pieces) {
+    const base_view *merges = d->first_merge;
     size_t n = 0;
     for (size_t i = 0; i < text.size; i++) pieces[n++] = (base_view){text.data + i, 1};
     for (;;) {
@@ -271,10 +272,10 @@ static size_t encode_slowly(const text_vocab_desc *d, base_view text, base_view 
         for (size_t i = 0; i + 1 < n; i++) {
             for (size_t rank = 0; rank < d->n_merge && rank < best; rank++) {
                 size_t left =
-                    (size_t)((const char *)memchr(d->merges[rank].data, ' ', d->merges[rank].size) -
-                             d->merges[rank].data);
-                base_view l = {d->merges[rank].data, left},
-                          r = {d->merges[rank].data + left + 1, d->merges[rank].size - left - 1};
+                    (size_t)((const char *)memchr(merges[rank].data, ' ', merges[rank].size) -
+                             merges[rank].data);
+                base_view l = {merges[rank].data, left},
+                          r = {merges[rank].data + left + 1, merges[rank].size - left - 1};
                 if (base_view_equal(l, pieces[i]) && base_view_equal(r, pieces[i + 1]))
                     best = rank, at = i;
             }
@@ -314,7 +315,8 @@ static void test_against_definition(test *t) {
         }
         text_vocab_desc desc = {.tokens = tokens,
                                 .n_token = n_token,
-                                .merges = merges,
+                                .first_merge = merges,
+                                .next_merge = text_next_merge,
                                 .n_merge = n_merge,
                                 .bos = -1,
                                 .eos = -1,
@@ -512,7 +514,8 @@ static void test_refusals(test *t) {
                     no_right[] = {BASE_VIEW("ab ")}, unknown[] = {BASE_VIEW("a c")};
     const text_vocab_desc base = {.tokens = tokens,
                                   .n_token = 3,
-                                  .merges = fine,
+                                  .first_merge = fine,
+                                  .next_merge = text_next_merge,
                                   .n_merge = 1,
                                   .bos = -1,
                                   .eos = -1,
@@ -541,11 +544,11 @@ static void test_refusals(test *t) {
     };
     rows[0].desc.n_token = 0;
     rows[1].desc.n_merge = 0;
-    rows[2].desc.merges = no_space;
-    rows[3].desc.merges = no_left;
-    rows[4].desc.merges = no_right;
-    rows[5].desc.merges = unknown;
-    rows[6].desc.merges = no_result;
+    rows[2].desc.first_merge = no_space;
+    rows[3].desc.first_merge = no_left;
+    rows[4].desc.first_merge = no_right;
+    rows[5].desc.first_merge = unknown;
+    rows[6].desc.first_merge = no_result;
     rows[7].desc.types = bad_type;
     rows[8].desc.types = byte_type;
     rows[9].desc.types = long_type;
@@ -595,7 +598,8 @@ static void test_refusals(test *t) {
         text_vocab_desc desc = {.tokens = names,
                                 .n_token = 5,
                                 .types = types,
-                                .merges = merges,
+                                .first_merge = merges,
+                                .next_merge = text_next_merge,
                                 .n_merge = 2,
                                 .bos = -1,
                                 .eos = -1,

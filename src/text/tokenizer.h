@@ -86,10 +86,9 @@ typedef enum text_special_mode { TEXT_USER_DEFINED, TEXT_ALL, TEXT_CONTENT } tex
 typedef struct text_vocab_desc {
     const base_view *tokens; /* [n_token], kept: must outlive the tokenizer */
     size_t n_token;
-    const int32_t *types;    /* [n_token] of text_kind; NULL: special by their literals */
-    const base_view *merges; /* [n_merge] "left right", the best first; NULL: the next ones */
+    const int32_t *types; /* [n_token] of text_kind; NULL: special by their literals */
     size_t n_merge;
-    const void *first_merge; /* the same one after the other, without an array of them */
+    const void *first_merge; /* "left right", the best first, one after the other */
     base_view (*next_merge)(const void **at);
     int32_t bos, eos, pad, unk; /* -1: none; BOS, EOS, PAD and UNK are also found by literal */
     const int32_t *eos_ids;     /* [n_eos] more ids that end a turn */
@@ -98,6 +97,13 @@ typedef struct text_vocab_desc {
     size_t n_suppress;
     bool add_bos; /* as the file says; the chat format always writes BOS itself */
 } text_vocab_desc;
+
+/* next_merge, where first_merge is an array of views. */
+static inline base_view text_next_merge(const void **at) {
+    const base_view *merge = *at;
+    *at = merge + 1;
+    return *merge;
+}
 
 /* BAD_FILE with a message naming the token or merge, UNSUPPORTED for a vocabulary without merges,
  * NO_MEMORY. */

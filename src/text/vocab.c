@@ -169,8 +169,7 @@ static beryl_status merges_fill(text_tokenizer *tok, const text_vocab_desc *desc
     for (size_t first = 0; first < n_merge; first += BLOCK) {
         size_t n = n_merge - first < BLOCK ? n_merge - first : BLOCK, n_split = 0, k = 0;
         for (; n_split < n; n_split++) {
-            block[n_split].text =
-                desc->merges ? desc->merges[first + n_split] : desc->next_merge(&at);
+            block[n_split].text = desc->next_merge(&at);
             if (!split_merge(tok, longest, joined, &block[n_split])) break;
         }
         block_find(tok, block, n_split);
