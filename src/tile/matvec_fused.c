@@ -469,9 +469,9 @@ static void keep_tile(matvec_making *k, const matvec_tile *t, const ir_id *sums)
 static void store_kept(matvec_making *k, uint32_t kind, ir_id tile, const matvec_tile *t,
                        const ir_id *sums, bool again) {
     const matvec_plan *p = k->p;
-    if (!p->hands_on) store_tile(k, kind, tile, t, sums);
+    if (makes_parts(p) && !p->hands_on) store_tile(k, kind, tile, t, sums);
     keep_tile(k, t, sums);
-    if (p->hands_on)
+    if (!makes_parts(p) || p->hands_on)
         tile_matvec_hand_on(&k->m, k->handed, k->tile / 4, tile_mul(&k->m.k, tile, k->tile / 4),
                             p->s[0].rows / 4, k->v.first, k->v.n);
     if (makes_parts(p)) matvec_parts_make(k, tile, !again);
