@@ -64,7 +64,10 @@ def attempt(number):
     return '' if wanted else f'{name} ended it with {status}'
 
 
-for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT):
+signals = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
+for number in signals:  # what shells ignore for jobs in the background
+    signal.signal(number, signal.SIG_DFL)
+for number in signals:
     wrong = attempt(number)
     if wrong:
         print(wrong)
