@@ -5,7 +5,8 @@
  * then lies side by side: the last of it is kept, or its sum is made by stretches of the list,
  * then by stretches of what is left of them. No two lanes write to one place, and sums have one
  * order. Axes along which all indices are the same are not sorted: they are rows of a pair. A few
- * units of a processor each walk all pairs as they lie instead, for slots of their own. */
+ * units of a processor each walk all pairs as they lie instead, for slots of their own, or a share
+ * of the pairs, for sums of their own. */
 #include "base/build.h"
 #include "base/error.h"
 #include "tile/index.h"
@@ -284,8 +285,8 @@ static bool takes_bands(const scattering *s) {
 typedef struct banded { /* a group does what goes to its slots, pair after pair */
     tile_kernel k;
     scattering *s;
-    ir_memory updates, out;
-    ir_id offset, from, size; /* of the updates; of the group's slots */
+    ir_memory updates, to;
+    ir_id offset, base, from, size; /* of the updates, of `to`; of the group's slots */
 } banded;
 
 static ir_id in_band(banded *x, ir_id slot) {
@@ -301,15 +302,15 @@ static void put_pair(banded *x, ir_id pair, ir_id slot) {
     take_apart(k, &s->pairs, pair, at);
     ir_id from = place_in(k, &s->pairs, s->updates, at, x->offset);
     take_apart(k, &s->slots, slot, at);
-    ir_id to = place_in(k, &s->slots, s->out, at, zero);
+    ir_id to = place_in(k, &s->slots, s->out, at, x->base);
     if (s->n_inner > 1) inner = ir_loop(b, zero, ir_u32(b, s->n_inner), one);
     take_apart(k, &s->inner, inner, at);
     ir_if(b, in_run(k, &s->inner, &s->run, at, ir_bool(b, true)));
     from = place_in(k, &s->inner, s->updates, at, from);
     to = place_in(k, &s->inner, s->out, at, to);
     ir_id value = ir_load(b, x->updates, from, 1);
-    if (s->node->op != OP_SCATTER) value = ir_add(b, ir_load(b, x->out, to, 1), value);
-    ir_store(b, x->out, to, value);
+    if (s->node->op != OP_SCATTER) value = ir_add(b, ir_load(b, x->to, to, 1), value);
+    ir_store(b, x->to, to, value);
     ir_end(b);
     if (s->n_inner > 1) ir_end(b);
 }
@@ -346,8 +347,9 @@ static beryl_status scatter_bands(scattering *s, beryl_error *error) {
     ir_builder *b = k->b;
     keys_begin(s, k, false);
     x->updates = tile_read(k, "updates", s->node->in[2]);
-    x->out = tile_write(k, "out", s->node->out[0]);
+    x->to = tile_write(k, "out", s->node->out[0]);
     x->offset = tile_u32(k, "offset", s->updates->offset);
+    x->base = ir_u32(b, 0);
     const ir_id group = tile_group(k);
     x->from = tile_mul(k, group, band);
     x->size = ir_min(b, ir_sub(b, ir_u32(b, s->n_slot), x->from), ir_u32(b, band));
@@ -364,6 +366,71 @@ static beryl_status scatter_bands(scattering *s, beryl_error *error) {
     }
     ir_end(b);
     return tile_end(k, (lower_count){n, 0}, 1, error);
+}
+
+/* Pairs for several sums of each element: units take a share of them each, in a copy of their own. */
+static bool takes_copies(const scattering *s) {
+    enum { SUMS_MIN = 4, ELEMENTS_MAX = 1 << 22 };
+    const uint64_t n = graph_element_bound(s->out);
+    return s->node->op != OP_SCATTER && s->l->caps->compute_units > 1 &&
+           graph_is_contiguous(s->out) && n * s->l->caps->compute_units <= ELEMENTS_MAX &&
+           n * SUMS_MIN <= (uint64_t)s->order.n * s->n_inner;
+}
+
+static ir_memory copies(const scattering *s, tile_kernel *k, ir_access access) {
+    return tile_scratch(k, "copies", PART_VALUES,
+                        graph_element_bound(s->out) * s->l->caps->compute_units *
+                            ir_type_bytes(s->type),
+                        s->type, access);
+}
+
+/* A unit's pairs into its copy. */
+static beryl_status scatter_copies(scattering *s, beryl_error *error) {
+    const uint32_t units = s->l->caps->compute_units, n = s->order.n,
+                   each = (n + units - 1) / units, size = (uint32_t)graph_element_bound(s->out);
+    banded of = {.s = s}, *x = &of;
+    tile_kernel *k = &x->k;
+    tile_begin(k, s->l, s->node, "scatter_copies", 1);
+    ir_builder *b = k->b;
+    keys_begin(s, k, false);
+    x->updates = tile_read(k, "updates", s->node->in[2]);
+    x->to = copies(s, k, IR_READ_WRITE);
+    x->offset = tile_u32(k, "offset", s->updates->offset);
+    const ir_id group = tile_group(k), one = ir_u32(b, 1), first = tile_mul(k, group, each);
+    x->base = tile_mul(k, group, size);
+    x->from = ir_u32(b, 0);
+    x->size = ir_u32(b, s->n_slot);
+    ir_if(b, ir_lt(b, group, ir_u32(b, units)));
+    const ir_id i = ir_loop(b, x->base, tile_add(k, x->base, size), one);
+    ir_store(b, x->to, i, ir_number(b, s->type, 1, 0));
+    ir_end(b);
+    const ir_id pair = ir_loop(b, first, ir_min(b, tile_add(k, first, each), ir_u32(b, n)), one),
+                slot = slot_of(s, k, one, pair);
+    ir_if(b, in_band(x, slot));
+    put_pair(x, pair, slot);
+    ir_end(b), ir_end(b), ir_end(b);
+    return tile_end(k, (lower_count){units, 0}, 1, error);
+}
+
+/* What all copies have, to what is there. */
+static beryl_status scatter_sums(scattering *s, beryl_error *error) {
+    enum { STEP = 1 << 12 };
+    const uint32_t units = s->l->caps->compute_units, size = (uint32_t)graph_element_bound(s->out),
+                   n = (size + STEP - 1) / STEP;
+    tile_kernel k;
+    tile_begin(&k, s->l, s->node, "scatter_sums", 1);
+    ir_builder *b = k.b;
+    ir_memory from = copies(s, &k, IR_READ), out = tile_write(&k, "out", s->node->out[0]);
+    const ir_id group = tile_group(&k), first = tile_mul(&k, group, STEP);
+    ir_if(b, ir_lt(b, group, ir_u32(b, n)));
+    const ir_id i =
+        ir_loop(b, first, ir_min(b, tile_add(&k, first, STEP), ir_u32(b, size)), ir_u32(b, 1));
+    ir_id sum = ir_load(b, out, i, 1);
+    for (uint32_t unit = 0; unit < units; unit++)
+        sum = ir_add(b, sum, ir_load(b, from, tile_add(&k, i, unit * size), 1));
+    ir_store(b, out, i, sum);
+    ir_end(b), ir_end(b);
+    return tile_end(&k, (lower_count){n, 0}, 1, error);
 }
 
 beryl_status tile_scatter(lowering *l, const graph_node *node, beryl_error *error) {
@@ -394,8 +461,11 @@ beryl_status tile_scatter(lowering *l, const graph_node *node, beryl_error *erro
     while (s.n_slot >> s.order.bits) s.order.bits++;
     if (!tile_order_plan(l, &s.order)) return lower_refuse(l, node, "2^32 updates or more", error);
     beryl_status status = tile_copy_input(l, node, "scatter_base", error);
-    if (BUILD_HAS_C_TEXTS && n_pair && s.n_slot && takes_bands(&s))
-        return status == BERYL_OK ? scatter_bands(&s, error) : status;
+    if (BUILD_HAS_C_TEXTS && n_pair && s.n_slot && takes_bands(&s)) {
+        const bool copied = takes_copies(&s);
+        if (status == BERYL_OK) status = (copied ? scatter_copies : scatter_bands)(&s, error);
+        return copied && status == BERYL_OK ? scatter_sums(&s, error) : status;
+    }
     if (status == BERYL_OK) status = tile_order_sort(l, node, &s.order, error);
     if (node->op == OP_SCATTER) return status == BERYL_OK ? scatter_last(&s, error) : status;
     uint32_t n = n_pair;
