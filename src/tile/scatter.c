@@ -368,7 +368,8 @@ static beryl_status scatter_bands(scattering *s, beryl_error *error) {
     return tile_end(k, (lower_count){n, 0}, 1, error);
 }
 
-/* Pairs for several sums of each element: units take a share of them each, in a copy of their own. */
+/* Pairs for several sums of each element: units take a share of them each, in copies of their
+ * own. */
 static bool takes_copies(const scattering *s) {
     enum { SUMS_MIN = 4, ELEMENTS_MAX = 1 << 22 };
     const uint64_t n = graph_element_bound(s->out);
