@@ -117,7 +117,9 @@ static bool plan_as(const lowering *l, const fused_matvec *f, const graph_region
 
 /* Parts that the products before make, whose result is x; 0: none. */
 static uint32_t parts_before(const lowering *l, graph_value x, bool handed) {
-    const graph_node *node = &l->g->nodes.data[graph_tensor_at(l->g, x)->node];
+    const uint32_t at = graph_tensor_at(l->g, x)->node;
+    const graph_node *node = at < l->g->nodes.count ? &l->g->nodes.data[at] : NULL;
+    if (!node || node->op != OP_FUSED || node->attr.fused.kind != FUSED_MATVEC) return 0;
     const graph_region r = graph_region_of(l->g, node);
     matvec_plan p = {.hands_on = handed};
     return plan_as(l, node->attr.fused.detail, &r, &p) ? p.s[0].rows / matvec_tile_rows(&p) : 0;
@@ -259,13 +261,20 @@ static bool plan_of(const lowering *l, const fused_matvec *f, const graph_region
     return plan_as(l, f, r, p);
 }
 
+/* Does the product that takes v also take parts that the node makes? */
+static bool parts_go_with(const lowering *l, const graph_node *node, graph_value v) {
+    const graph_region r = graph_region_of(l->g, node);
+    graph_products all;
+    return BUILD_HAS_PARTS && ((const fused_matvec *)node->attr.fused.detail)->parts_of &&
+           graph_products_of(l->g, &r, &all) && all.end.tensors[0] == v;
+}
+
 graph_value tile_matvec_handed_on(const graph *g, const graph_store *store,
                                   const lower_settings *settings, const graph_node *node) {
     if (!store->device) return 0;
     const lowering l = lower_asked(g, store, settings);
-    const fused_matvec *f = node->attr.fused.detail;
     for (uint32_t i = 0; i < node->n_out; i++)
-        if (node->out[i] && ((BUILD_HAS_PARTS && f->parts_of) || is_handed(&l, node->out[i])))
+        if (node->out[i] && (parts_go_with(&l, node, node->out[i]) || is_handed(&l, node->out[i])))
             return node->out[i];
     return 0;
 }

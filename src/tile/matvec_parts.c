@@ -54,10 +54,11 @@ void matvec_parts_bind(matvec_making *k) {
     lower_bytes(ir->l, parts->rows * base_type_row_bytes(parts->type, n));
 }
 
-/* Rounded to the upper half of a word. */
+/* Rounded to the upper half of a word. NaN stays what it is: its bits may all be set. */
 static ir_id upper(tile_kernel *k, ir_id x) {
-    ir_id bits = ir_bitcast(k->b, IR_U32, 1, x);
-    return tile_add(k, bits, 0x8000);
+    ir_id bits = ir_bitcast(k->b, IR_U32, 1, x),
+          is_nan = ir_lt(k->b, ir_u32(k->b, 0x7f800000), tile_and(k, bits, 0x7fffffff));
+    return ir_select(k->b, is_nan, bits, tile_add(k, bits, 0x8000));
 }
 
 static bool is_ahead(const matvec_making *k) {
