@@ -86,25 +86,30 @@ static uint32_t low_ahead(const matvec_plan *p) {
     return each * p->c.rows * p->per <= LOW_AHEAD_MAX ? each : 0;
 }
 
+void matvec_bind_a(matvec_making *k, const char *const names[1 + PACK_PLANE_MAX], graph_value a,
+                   base_type type, ir_type element, uint32_t n, tile_weight *w) {
+    tile_kernel *ir = &k->m.k;
+    const graph_pack_layout *layout = &lower_stored(ir->l, a)->shard[0].layout;
+    uint32_t word = 0;
+    tile_weight_made(w, ir, type, n, tile_weights(ir, names[0], &a, 1, element, &word));
+    for (uint32_t j = 0; j < layout->n_plane; j++)
+        w->plane[j] =
+            tile_u32(ir, names[1 + j], (uint32_t)(layout->offset[j] / ir_type_bytes(element)));
+    w->start = w->plane[0];
+}
+
 /* A, and what is made of it. */
 static void bind_factors(matvec_making *k) {
-    static const char *const planes[PACK_PLANE_MAX] = {"low_a0", "low_a1", "low_a2", "low_a3"};
+    static const char *const names[] = {"factors_a", "low_a0", "low_a1", "low_a2", "low_a3"};
     const matvec_low *low = &k->p->low;
     tile_kernel *ir = &k->m.k;
     tile_factors *f = &k->factors;
     const uint32_t n = k->p->vectors.rows.k;
-    const graph_pack_layout *layout = &lower_stored(ir->l, low->a)->shard[0].layout;
-    /* subgroups read plain rows by words, as the products' own lanes do */
-    const ir_type type =
-        low->stored ? tile_weight_element(low->a_type) : tile_matvec_element(low->a_type);
-    uint32_t word = 0;
     *f = (tile_factors){.m = &k->m, .rows = low->made, .stored = low->stored};
-    tile_weight_made(&f->a, ir, low->a_type, n,
-                     tile_weights(ir, "factors_a", &low->a, 1, type, &word));
-    for (uint32_t j = 0; j < layout->n_plane; j++)
-        f->a.plane[j] =
-            tile_u32(ir, planes[j], (uint32_t)(layout->offset[j] / ir_type_bytes(type)));
-    f->a.start = f->a.plane[0];
+    /* subgroups read plain rows by words, as the products' own lanes do */
+    matvec_bind_a(k, names, low->a, low->a_type,
+                  low->stored ? tile_weight_element(low->a_type) : tile_matvec_element(low->a_type),
+                  n, &f->a);
     f->first = tile_u32(ir, "low_first", low->first);
     f->scales = tile_read(ir, "factors", low->factors);
     lower_bytes(ir->l, low->made * base_type_row_bytes(low->a_type, n));

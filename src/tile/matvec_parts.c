@@ -35,20 +35,12 @@ bool matvec_parts_fit(const matvec_plan *p) {
 /* ---- made ------------------------------------------------------------------------------------ */
 
 void matvec_parts_bind(matvec_making *k) {
-    static const char *const planes[PACK_PLANE_MAX] = {"parts_a0", "parts_a1", "parts_a2",
-                                                       "parts_a3"};
+    static const char *const names[] = {"parts_a", "parts_a0", "parts_a1", "parts_a2", "parts_a3"};
     const matvec_parts *parts = &k->p->parts;
     tile_kernel *ir = &k->m.k;
     const uint32_t n = k->p->s[0].rows;
-    const graph_pack_layout *layout = &lower_stored(ir->l, parts->a)->shard[0].layout;
-    const ir_type type = tile_weight_element(parts->type);
-    uint32_t word = 0;
-    tile_weight_made(&k->parts_a, ir, parts->type, n,
-                     tile_weights(ir, "parts_a", &parts->a, 1, type, &word));
-    for (uint32_t j = 0; j < layout->n_plane; j++)
-        k->parts_a.plane[j] =
-            tile_u32(ir, planes[j], (uint32_t)(layout->offset[j] / ir_type_bytes(type)));
-    k->parts_a.start = k->parts_a.plane[0];
+    matvec_bind_a(k, names, parts->a, parts->type, tile_weight_element(parts->type), n,
+                  &k->parts_a);
     k->parts_first = tile_u32(ir, "parts_first", parts->first);
     k->parts_to = tile_write(ir, "parts_to", parts->to);
     lower_bytes(ir->l, parts->rows * base_type_row_bytes(parts->type, n));
