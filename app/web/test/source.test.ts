@@ -699,6 +699,23 @@ describe("reader", () => {
         reader.close();
     });
 
+    test("three blocks are in memory at most, wherever ranges begin", async () => {
+        const size = 12 * PIECE, bell = new Bell(), asked: number[] = [], rooms = new Set<Uint8Array>();
+        const reader = new SourceReader({ size, name: "x", read: async (offset, n, _, room) => {
+            asked.push(offset);
+            const bytes = room ?? new Uint8Array(n);
+            rooms.add(bytes);
+            return bytes.fill(offset / PIECE);
+        } }, bell);
+        for (let at = 0, to = new Uint8Array(900_000); at + to.length <= size; at += to.length) {
+            while (reader.read(at, to) === STATUS.PENDING) await bell.wait();
+            assert.deepEqual([to[0], to.at(-1)], [at, at + to.length - 1].map((place) => Math.floor(place / PIECE)));
+        }
+        assert.deepEqual(asked, Array.from({ length: 12 }, (_, i) => i * PIECE));
+        assert.equal(rooms.size, 3);
+        reader.close();
+    });
+
     test("what the source cannot have at hand is told to who asks", async () => {
         const bell = new Bell(), gone = new BerylError("IO", "gone");
         const reader = new SourceReader({ size: 1000, name: "x", read: () => Promise.reject(gone) }, bell);
