@@ -65,19 +65,29 @@ bool graph_pack_layout_of(base_type type, uint64_t n_row, uint64_t k, graph_pack
     return true;
 }
 
-/* n fields of `size` bytes, at distances. One compare outside the loop for each known size, so that
+/* 16 bytes or more, the last of them perhaps twice: memcpy of so many is a call in a module that is
+ * made small. */
+static void move_long(uint8_t *restrict to, const uint8_t *restrict from, size_t size) {
+    size_t i = 0;
+    do memcpy(to + i, from + i, 16);
+    while ((i += 16) + 16 <= size);
+    if (i < size) memcpy(to + size - 16, from + size - 16, 16);
+}
+
+/* n fields of `size` bytes, at distances. One compare outside the loop for each short size, so that
  * the copies are moves and not calls. */
 static void move(uint8_t *restrict to, size_t to_stride, const uint8_t *restrict from,
                  size_t from_stride, size_t n, size_t size) {
 #define EACH(bytes) \
     for (size_t i = 0; i < n; i++) memcpy(to + i * to_stride, from + i * from_stride, bytes)
-#define KNOWN_SIZES(X) X(1) X(2) X(4) X(8) X(12) X(16) X(32) X(44) X(52) X(64) X(128)
+#define SHORT_SIZES(X) X(1) X(2) X(4) X(8) X(12)
     switch (size) {
 #define X(bytes) \
     case bytes: EACH(bytes); break;
-        KNOWN_SIZES(X)
+        SHORT_SIZES(X)
 #undef X
-    default: EACH(size); break;
+    default:
+        for (size_t i = 0; i < n; i++) move_long(to + i * to_stride, from + i * from_stride, size);
     }
 }
 

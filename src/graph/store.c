@@ -1,6 +1,7 @@
 /* store.c - where weights and states lie, and how they get there. Everything that will not fit
  * is refused in store_layout, before a byte is allocated. */
 #include "graph/store.h"
+#include "base/build.h"
 #include "base/error.h"
 #include "base/file.h"
 #include "base/thread.h"
@@ -15,6 +16,8 @@ enum {
     PACK_THREADS = 8,
     PACK_ALONE_BYTES = 1 << 20,   /* less is not worth a thread */
     PACK_PIECE_BYTES = 256 << 10, /* read, and packed while the processor's cache has them */
+    /* in one step, where one thread does all: so that its cache has them until they are staged */
+    ALONE_BYTES = 1 << 20,
 };
 
 /* bytes a second that a thread reads at least where the system has them in memory */
@@ -472,6 +475,8 @@ static beryl_status portion_from(const graph_store *s, const store_place *at, po
                          (unsigned long long)file_row_of(t));
     char *memory = device_buffer_memory(s->device, s->buffers.data[shard->buffer].id);
     if (memory && widest < IN_PLACE_BYTES / PACK_THREADS) most = IN_PLACE_BYTES / PACK_THREADS;
+    if (BUILD_IS_MODULE && most > ALONE_BYTES && most > 4 * widest)
+        most = 4 * widest > ALONE_BYTES ? 4 * widest : ALONE_BYTES;
     uint64_t n = most / widest;
     if (n > 4) n -= n % 4; /* so that every plane is cut at a multiple of 4 bytes */
     if (n > shard->n_row - at->row) n = shard->n_row - at->row;

@@ -8,7 +8,7 @@
  */
 import { BerylError } from "./error.js";
 import { within } from "./source/source.js";
-import { Uploads, WORTH } from "./upload.js";
+import { Uploads } from "./upload.js";
 
 /** Wakes all that wait when something has ended. */
 export class Bell {
@@ -64,7 +64,7 @@ export interface GpuModule {
 /* Operations in the order of web.h, from 1. */
 const OP = {
     BUFFER_MAKE: 1, BUFFER_DROP: 2, PROGRAM_MAKE: 3, PROGRAM_DROP: 4, BINDINGS_MAKE: 5, BINDINGS_DROP: 6, SETTLE: 7, WRITE: 8,
-    WRITE_HERE: 9, SYNC: 10, BEGIN: 11, DISPATCH: 12, COPY: 13, FILL: 14, FETCH: 15, STAMP: 16, END: 17, CLOSE: 18,
+    WRITE_HERE: 9, FLUSH: 10, BEGIN: 11, DISPATCH: 12, COPY: 13, FILL: 14, FETCH: 15, STAMP: 16, END: 17, CLOSE: 18,
 } as const;
 const FAULT = { INVALID: 1, NO_ROOM: 2, LOST: 3 } as const;
 const STATE = { READY: 2, FAILED: 3 } as const;
@@ -116,6 +116,7 @@ export class Gpu {
     #outstanding = 0;
     #made: Promise<unknown> = Promise.resolve(); // ends when it is known of every buffer whether it has memory
     #settling = 0;
+    #written = 0; // bytes of writes that are done
     #full = ""; // what was said of a buffer without memory, for SETTLE
     #spare: GPUBuffer[] = [];
     #paramLayout: GPUBindGroupLayout | null = null;
@@ -136,7 +137,7 @@ export class Gpu {
 
     private constructor(device: GPUDevice, facts: string, bell: Bell) {
         this.#device = device;
-        this.#uploads = new Uploads(device);
+        this.#uploads = new Uploads(device, (done, bytes) => this.#after(done, () => this.#wrote(bytes), () => this.#wrote(bytes)));
         this.#facts = facts;
         this.#bell = bell;
         device.addEventListener("uncapturederror", (event) => {
@@ -193,8 +194,9 @@ export class Gpu {
         return this.#outstanding;
     }
 
-    /** @internal */
+    /** @internal All that C has written is submitted. */
     get device(): GPUDevice {
+        this.#uploads.flush();
         return this.#device;
     }
 
@@ -216,6 +218,7 @@ export class Gpu {
                 this.#module = module();
                 this.#self = self;
                 this.#shared = shared;
+                this.#written = 0;
                 if (this.#fault) this.#tellFault();
             },
             gpu_run: (block: number, n: number): void => {
@@ -313,7 +316,7 @@ export class Gpu {
                 break;
             case OP.WRITE_HERE: {
                 const size = w[a + 3]!;
-                this.#write(w[a]!, u64(a + 1), buffer, block + 4 * (a + 4), size);
+                this.#writeNow(this.#buffer(w[a]!), u64(a + 1), buffer, block + 4 * (a + 4), size);
                 at = a + 4 + size / 4;
                 break;
             }
@@ -348,16 +351,14 @@ export class Gpu {
                 this.#stamp();
                 at = a;
                 break;
-            case OP.SYNC:
+            case OP.FLUSH:
                 this.#uploads.flush();
-                this.#sync(w[a]!);
-                at = a + 1;
+                at = a;
                 break;
             default:
                 at = this.#make(op, w, a);
             }
         }
-        this.#uploads.flush();
     }
 
     /* Operations of no step: things that are made and dropped. Gives where the next one begins. */
@@ -424,18 +425,26 @@ export class Gpu {
 
     #write(handle: number, offset: number, from: ArrayBufferLike, at: number, size: number): void {
         const to = this.#buffer(handle);
+        if (this.#uploads.write(to, offset, new Uint8Array(from, at, size))) {
+            this.counts.bytesOut += size;
+            return;
+        }
+        this.#writeNow(to, offset, from, at, size);
+        this.#device.queue.submit([]); // for which some implementations wait
+        const wrote = (): void => this.#wrote(size);
+        this.#after(this.#device.queue.onSubmittedWorkDone(), wrote, wrote);
+    }
+
+    /* After what was written before. */
+    #writeNow(to: GPUBuffer, offset: number, from: ArrayBufferLike, at: number, size: number): void {
         this.counts.bytesOut += size;
-        if (size >= WORTH && this.#uploads.write(to, offset, new Uint8Array(from, at, size))) return;
         this.#uploads.flush();
         this.#device.queue.writeBuffer(to, offset, from as ArrayBuffer, at, size);
     }
 
-    /* Writes wait in some implementations for a submit. */
-    #sync(number: number): void {
-        this.#device.queue.submit([]);
-        this.#after(this.#device.queue.onSubmittedWorkDone(),
-            () => this.#view()?.setFloat64(this.#shared + SHARED.uploaded, number, true),
-            (thrown) => this.#fail(FAULT.INVALID, String(thrown)));
+    /* So many bytes of writes are done, or will never be. */
+    #wrote(bytes: number): void {
+        this.#view()?.setFloat64(this.#shared + SHARED.uploaded, this.#written += bytes, true);
     }
 
     /* ---- programs and bindings ------------------------------------------------------------------------------ */

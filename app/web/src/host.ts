@@ -41,6 +41,8 @@ const ADVICE = 5_000; // milliseconds
 const MEDIA_KEPT = 16;
 /** How long an engine may take to end before it is left alone. */
 const CLOSE_WAIT = 2_000; // milliseconds
+/** Milliseconds between two reports of the same. */
+const TELL = 50;
 
 const IDLE: GenerateResult = { end: "cancelled", nPrompt: 0, nReused: 0, nGenerated: 0, prefillSeconds: 0, firstTokenSeconds: 0, decodeSeconds: 0 };
 
@@ -208,9 +210,12 @@ class Host implements HostInside {
     }
 
     async #open(source: ByteSource, signal: AbortSignal): Promise<Engine> {
+        let before = "", told = 0;
         return this.#engine = await this.#make(source, {}, signal, (event) => {
-            const { kind, ...progress } = event;
-            if (kind === "progress") this.#tell({ kind, progress: progress as Progress });
+            const { kind, ...progress } = event, now = Date.now();
+            if (kind !== "progress" || (event.what === before && event.done < event.total && now - told < TELL)) return;
+            [before, told] = [event.what, now];
+            this.#tell({ kind, progress: progress as Progress });
         });
     }
 

@@ -23,7 +23,7 @@ export interface ByteSource {
 
 const BLOCK = 4 << 20; // bytes: a piece of what is read from an address, which then need not be copied (source/url.ts)
 const AHEAD = 2; // blocks
-const SPARE = 2; // buffers of blocks that were read, for others
+const SPARE = 1; // buffers of blocks that were read, for others
 const SHORT = 64 << 10; // reads up to here are not rounded to blocks
 const SHORTS = 64; // of them that are kept for who asked
 
@@ -56,7 +56,7 @@ export class SourceReader {
         const size = to.length, first = Math.floor(offset / BLOCK), last = Math.floor((offset + size - 1) / BLOCK);
         let whole = true;
         if (size <= SHORT && !this.#blocks.get(first)?.bytes) return this.#readShort(offset, to);
-        for (let number = first; number <= last + AHEAD && number * BLOCK < this.#source.size; number++) {
+        for (let number = first; number <= Math.max(last, first + AHEAD) && number * BLOCK < this.#source.size; number++) { // of two that are read none more: the first one's memory serves then
             let block = this.#blocks.get(number);
             if (!block) {
                 const start = number * BLOCK;

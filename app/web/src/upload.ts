@@ -4,7 +4,7 @@
  * Owns a ring of them. The one idea: writeBuffer takes new memory between the processes for each call, which costs more than
  * the copy itself; a buffer that is mapped, filled, copied from and mapped again costs the copy alone (two to three times as
  * fast in Chromium). The ring grows while bytes flow and goes when none have for a while. Where no buffer is free, the
- * caller writes as ever; the order of writes is the caller's, who says when they are to be submitted.
+ * caller writes as ever; the order of writes is the caller's, who says when they are to be submitted, and hears when they are done.
  */
 
 const MOST = 6; // buffers
@@ -13,22 +13,21 @@ const REST = 1000; // milliseconds
 const USAGE = { MAP_WRITE: 0x2, COPY_SRC: 0x4 } as const;
 const MAP_WRITE = 0x2;
 
-/** Bytes from which a write is worth it. */
-export const WORTH = 64 << 10;
-
-interface Filling { buffer: GPUBuffer; range: ArrayBuffer; used: number; encoder: GPUCommandEncoder }
+interface Filling { buffer: GPUBuffer; range: ArrayBuffer; used: number; bytes: number; encoder: GPUCommandEncoder }
 
 /** Takes writes to buffers of one device. */
 export class Uploads {
     readonly #device: GPUDevice;
+    readonly #submitted: (done: Promise<void>, bytes: number) => void;
     readonly #all = new Set<GPUBuffer>();
     readonly #free: GPUBuffer[] = []; // mapped
     #making = 0;
     #filling: Filling | null = null;
     #idle: ReturnType<typeof setTimeout> | undefined;
 
-    constructor(device: GPUDevice) {
+    constructor(device: GPUDevice, submitted: (done: Promise<void>, bytes: number) => void) {
         this.#device = device;
+        this.#submitted = submitted;
     }
 
     /** Takes a copy of the bytes, for `flush` to submit. False: there is no room just now. */
@@ -40,23 +39,24 @@ export class Uploads {
                 if (from.length <= SIZE) this.#grow();
                 return false;
             }
-            this.#filling = { buffer, range: buffer.getMappedRange(), used: 0, encoder: this.#device.createCommandEncoder() };
+            this.#filling = { buffer, range: buffer.getMappedRange(), used: 0, bytes: 0, encoder: this.#device.createCommandEncoder() };
         }
         const { buffer, range, used, encoder } = this.#filling;
         new Uint8Array(range, used, from.length).set(from);
         encoder.copyBufferToBuffer(buffer, used, to, offset, from.length);
         this.#filling.used += (from.length + 15) & ~15;
+        this.#filling.bytes += from.length;
         return true;
     }
 
     /** Submits what was written. */
     flush(): void {
         if (!this.#filling) return;
-        const { buffer, encoder } = this.#filling;
+        const { buffer, bytes, encoder } = this.#filling;
         this.#filling = null;
         buffer.unmap();
         this.#device.queue.submit([encoder.finish()]);
-        buffer.mapAsync(MAP_WRITE).then(() => { if (this.#all.has(buffer)) this.#free.push(buffer); }, () => this.#drop(buffer));
+        this.#submitted(buffer.mapAsync(MAP_WRITE).then(() => { if (this.#all.has(buffer)) this.#free.push(buffer); }, () => this.#drop(buffer)), bytes);
         clearTimeout(this.#idle);
         this.#idle = setTimeout(() => this.close(), REST);
     }

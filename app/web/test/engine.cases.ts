@@ -266,13 +266,13 @@ export const CASES: Record<string, Case> = {
 
     /* The module's memory holds windows, never the model. */
     "engine/heap": async (place) => {
-        const source = wideSource(65536);
+        const source = wideSource(73728); // four rows are more than a step of the upload takes as a rule
         assert.ok(source.size > 200e6);
         const engine = await load(place, "", { source });
         const { heapBytes, weightBytes, border, loadSeconds } = engine.stats();
         place.say(`${(source.size / 1e6).toFixed(0)} MB loaded in ${loadSeconds.toFixed(1)} s, ${border.blocks} blocks, heap ${(heapBytes / 1e6).toFixed(1)} MB`);
         assert.ok(weightBytes > 200e6);
-        assert.ok(heapBytes < HEAP_MOST / 4, `${heapBytes} bytes`);
+        assert.ok(heapBytes < HEAP_MOST / 12, `${heapBytes} bytes`);
         await engine.close();
     },
 };

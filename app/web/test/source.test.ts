@@ -563,6 +563,27 @@ describe("store", () => {
         await same(await openAt(server, { storage: disk.host() }));
     });
 
+    test("where another thread keeps, three pieces are in memory at most", async () => {
+        const disk = new Disk(), big = noise(12 * PIECE), server = await start({}, big), held = new Set<ArrayBufferLike>();
+        disk.handles = "shared";
+        let goOn = (): void => undefined;
+        const gate = new Promise<void>((resolve) => { goOn = resolve; });
+        const source = await openAt(server, { storage: disk.host(), keeper: { read: readPiece, write: async (folder, name, data) => {
+            held.add(data.buffer);
+            await gate;
+            await writePiece(folder, name, data);
+            return { bytes: data, failure: null };
+        } } });
+        await until(() => held.size >= 3);
+        const far = source.read(9 * PIECE, PIECE);
+        await new Promise((resolve) => setTimeout(resolve, 200));
+        assert.equal(held.size, 3);
+        goOn();
+        assert.ok(Buffer.from(await far).equals(Buffer.from(big.subarray(9 * PIECE, 10 * PIECE))));
+        assert.equal(await source.fill(), true);
+        await same(source, big);
+    });
+
     test("where another thread keeps, the file comes whatever its reader does, and each byte once", async () => {
         const disk = new Disk(), big = noise(12 * PIECE + 77), server = await start({}, big);
         disk.handles = "shared";
@@ -582,7 +603,7 @@ describe("store", () => {
         await source.read(0, 100);
         await until(() => written === 13);
         await readAsEngine(source, big);
-        assert.ok(read >= 8, String(read)); // four pieces are in memory at most
+        assert.ok(read >= 8, String(read)); // the others were in memory
         assert.equal(await source.fill(), true);
         const asked = server.log.map((line) => /^GET (\d+)-(\d+)$/.exec(line)).filter((match) => match !== null);
         assert.equal(asked.reduce((sum, [, from, to]) => sum + Number(to) + 1 - Number(from), 0), big.length);
@@ -696,6 +717,23 @@ describe("reader", () => {
             }
             for (const k of [0, 1]) assert.deepEqual(to[k], MODEL.slice(places[k], places[k]! + 100));
         }
+        reader.close();
+    });
+
+    test("three blocks are in memory at most, wherever ranges begin", async () => {
+        const size = 12 * PIECE, bell = new Bell(), asked: number[] = [], rooms = new Set<Uint8Array>();
+        const reader = new SourceReader({ size, name: "x", read: async (offset, n, _, room) => {
+            asked.push(offset);
+            const bytes = room ?? new Uint8Array(n);
+            rooms.add(bytes);
+            return bytes.fill(offset / PIECE);
+        } }, bell);
+        for (let at = 0, to = new Uint8Array(900_000); at + to.length <= size; at += to.length) {
+            while (reader.read(at, to) === STATUS.PENDING) await bell.wait();
+            assert.deepEqual([to[0], to.at(-1)], [at, at + to.length - 1].map((place) => Math.floor(place / PIECE)));
+        }
+        assert.deepEqual(asked, Array.from({ length: 12 }, (_, i) => i * PIECE));
+        assert.equal(rooms.size, 3);
         reader.close();
     });
 

@@ -17,15 +17,14 @@
 #include <string.h>
 
 enum {
-    STAGE_BYTES = 4 << 20,
+    STAGE_BYTES = 1 << 20, /* as a rule */
+    STAGE_MAX = 4 << 20,
     STAGE_ALIGN = 16,
-    UPLOAD_SYNC = 8 << 20, /* bytes from mark to mark */
-    UPLOAD_MAX = 32 << 20,
+    UPLOAD_MAX = 16 << 20, /* upload.ts has room for them */
     WRITE_HERE_MAX = 64 << 10,
     READBACK_MIN = 1024,
     /* up to here all free readbacks grow at once: later submits make nothing */
-    READBACK_EAGER = 64 << 10,
-    MARKS = 8
+    READBACK_EAGER = 64 << 10
 };
 
 #define IMPORT(name) __attribute__((import_module("beryl"), import_name(#name)))
@@ -203,7 +202,7 @@ static void close_web(device *head) {
         base_heap_give(heap, d->readbacks[i].memory, d->readbacks[i].capacity);
         base_vec_fini(heap, &d->readbacks[i].fetches);
     }
-    base_heap_give(heap, d->stage, d->stage ? STAGE_BYTES : 0);
+    base_heap_give(heap, d->stage, d->stage_size);
     base_heap_give(heap, d->block, d->block ? WEB_BLOCK * sizeof *d->block : 0);
     base_heap_give(heap, d, sizeof *d);
 }
@@ -273,6 +272,15 @@ static beryl_status settle(device *head, beryl_error *error) {
     return base_fail(error, BERYL_NO_DEVICE_MEMORY, "%.*s", size, s->told);
 }
 
+static void put_write(web *d, uint32_t handle, uint64_t offset, const void *data, size_t size) {
+    uint32_t *words = put(d, WEB_WRITE, 5);
+    words[0] = handle;
+    put64(words + 1, offset);
+    words[3] = address(data);
+    words[4] = (uint32_t)size;
+    d->sent += (double)size;
+}
+
 static beryl_status write_bytes(device *head, device_buffer_item *item, uint64_t offset,
                                 const void *data, size_t size, beryl_error *error) {
     web *d = (web *)head;
@@ -286,35 +294,35 @@ static beryl_status write_bytes(device *head, device_buffer_item *item, uint64_t
         memcpy(words + 4, data, size);
         return BERYL_OK;
     }
-    uint32_t *words = put(d, WEB_WRITE, 5);
-    words[0] = handle;
-    put64(words + 1, offset);
-    words[3] = address(data);
-    words[4] = (uint32_t)size;
+    put_write(d, handle, offset, data, size);
     flush(d); /* the bytes are the caller's */
     return BERYL_OK;
 }
 
 static size_t stage_max(const device *head) {
     (void)head;
-    return STAGE_BYTES;
+    return STAGE_MAX;
 }
 
-/* Bytes that the browser has not yet taken to the device. */
-static uint64_t uploading(const web *d) {
-    const double behind = d->n_sync - d->shared.uploaded;
-    if (!(behind > 0)) return d->sent - d->marked;
-    return d->sent - (behind >= MARKS ? 0 : d->marks[(uint64_t)d->shared.uploaded % MARKS]);
+static bool stage_grow(web *d, size_t size) {
+    if (size < STAGE_BYTES) size = STAGE_BYTES;
+    if (size <= d->stage_size) return true;
+    flush(d); /* what lies there is still to be copied */
+    void *stage = base_heap_resize(d->head.heap, d->stage, d->stage_size, size);
+    if (!stage) return false;
+    d->stage = stage;
+    d->stage_size = size;
+    return true;
 }
 
 static beryl_status stage(device *head, size_t size, void **memory, beryl_error *error) {
     web *d = (web *)head;
     beryl_status status = fault_of(d, error);
     if (status) return status;
-    if (!d->stage) d->stage = base_heap_take(head->heap, STAGE_BYTES);
-    if (!d->stage) return base_fail(error, BERYL_NO_MEMORY, "out of memory for staging");
-    if (d->stage_used + size > STAGE_BYTES) flush(d);
-    if (uploading(d) > UPLOAD_MAX) {
+    if (!stage_grow(d, size)) return base_fail(error, BERYL_NO_MEMORY, "out of memory for staging");
+    if (d->stage_used + size > d->stage_size) flush(d);
+    if (d->sent - d->shared.uploaded > UPLOAD_MAX) {
+        put(d, WEB_FLUSH, 0);
         flush(d);
         return BERYL_PENDING;
     }
@@ -328,20 +336,9 @@ static beryl_status stage_commit(device *head, device_buffer_item *item, uint64_
     web *d = (web *)head;
     beryl_status status = fault_of(d, error);
     if (status || !size) return status;
-    uint32_t *words = put(d, WEB_WRITE, 5);
-    words[0] = ((web_buffer *)item)->handle;
-    put64(words + 1, offset);
-    words[3] = address(d->stage + d->stage_at);
-    words[4] = (uint32_t)size;
+    put_write(d, ((web_buffer *)item)->handle, offset, d->stage + d->stage_at, size);
     d->stage_used = (d->stage_at + size + STAGE_ALIGN - 1) / STAGE_ALIGN * STAGE_ALIGN;
-    if (d->stage_used > STAGE_BYTES) d->stage_used = STAGE_BYTES;
-    d->sent += size;
-    if (d->sent - d->marked >= UPLOAD_SYNC) {
-        d->marked = d->sent;
-        d->n_sync++;
-        d->marks[(uint64_t)d->n_sync % MARKS] = d->marked;
-        *put(d, WEB_SYNC, 1) = (uint32_t)d->n_sync;
-    }
+    if (d->stage_used > d->stage_size) d->stage_used = d->stage_size;
     return BERYL_OK;
 }
 

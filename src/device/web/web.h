@@ -24,9 +24,9 @@
       3) /* bindings, n_binding, written; then for each: buffer, offset 2, size 2 */               \
     X(BINDINGS_DROP, 1) /* bindings */                                                             \
     X(SETTLE, 1)     /* number: into `settled` once it is known whether all buffers are there */   \
-    X(WRITE, 5)      /* buffer, offset 2, address, size */                                         \
+    X(WRITE, 5)      /* buffer, offset 2, address, size: into `uploaded` once it is done */        \
     X(WRITE_HERE, 4) /* buffer, offset 2, size; then the bytes */                                  \
-    X(SYNC, 1)       /* number: into `uploaded` once all before is done */                         \
+    X(FLUSH, 0)      /* writes that are put off are waited for */                                  \
     X(BEGIN, 4)      /* address of parameters, their size, n_stamp, bytes of results */            \
     X(DISPATCH, 6)   /* program, bindings, parameter offset, groups 3 */                           \
     X(COPY, 8)       /* from, to, from offset 2, to offset 2, size 2 */                            \
@@ -50,7 +50,7 @@ enum { WEB_TEXT = 1000, WEB_FACTS = 4096, WEB_READBACK = 6, WEB_BLOCK = 32 << 10
 
 typedef struct web_shared { /* written by JavaScript */
     double done;            /* the last ticket that is done, with its results */
-    double uploaded;        /* number of the last SYNC that is done */
+    double uploaded;        /* bytes of WRITEs that are done */
     uint32_t fault;         /* web_fault; stays */
     uint32_t text_size;
     char text[WEB_TEXT]; /* of the fault */
@@ -98,11 +98,9 @@ typedef struct web {
     uint32_t handles; /* given so far */
     web_readback readbacks[WEB_READBACK];
     uint64_t n_readback;
-    char *stage; // [STAGE_BYTES], NULL until used; owned
-    size_t stage_used, stage_at;
-    uint64_t sent, marked; /* bytes committed; how many of them the last SYNC counted */
-    double n_sync;
-    uint64_t marks[8]; /* `marked` of the last SYNCs, by number */
+    char *stage; // [stage_size], owned
+    size_t stage_size, stage_used, stage_at;
+    double sent; /* bytes of WRITEs */
     double n_settle;
     bool settling; /* asked, and the answer not read */
 } web;

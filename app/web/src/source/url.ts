@@ -16,9 +16,9 @@ import { BlobSource } from "./blob.js";
 import { browserStorage, noRoomFor, PIECE, removeModel, Store, withLock, type ReadPiece, type StorageHost, type WritePiece } from "./store.js";
 
 /** Pieces in memory at most, on their way, in use or being written: 24 MiB. A read touches two of them; a write takes as long as two or three of
- *  them take to come. Where those that come do not wait for their reader, fewer do: 16 MiB. */
+ *  them take to come. Where those that come do not wait for their reader, half as many do. */
 const MOST = 6;
-const MOST_KEPT = 4;
+const MOST_KEPT = 3;
 /** Pieces asked for ahead of a reader that goes forward. */
 const AHEAD = 6;
 /** Pieces that `fill` fetches side by side. */
