@@ -241,7 +241,7 @@ static beryl_status media_run(bench *b, measure *m, bool keep, beryl_error *erro
         size = desc.n_sample * sizeof *desc.samples;
     }
     char *content = base_heap_take(&b->c->heap, size);
-    if (!content) return base_fail(error, BERYL_NO_MEMORY, "out of host memory");
+    if (!content) return base_no_memory(error);
     base_random random = {.state = 1};
     for (size_t i = 0; m->n_soft && i < size; i++) content[i] = (char)base_random_next(&random);
     for (size_t i = 0; i < desc.n_sample; i++)

@@ -92,7 +92,7 @@ static beryl_status take(media_store *s, beryl_media_kind kind, const char *path
     if (!status) {
         fresh.path = base_heap_take(&s->c->heap, n_path);
         *item = fresh.path ? base_vec_add(&s->c->heap, &s->items) : NULL;
-        if (!*item) status = base_fail(error, BERYL_NO_MEMORY, "out of host memory");
+        if (!*item) status = base_no_memory(error);
     }
     if (status) {
         base_heap_give(&s->c->heap, fresh.path, n_path);
@@ -169,7 +169,7 @@ beryl_status media_add(media_store *s, beryl_media_kind kind, const char *path, 
     base_heap_give(&s->c->heap, data, size + 1);
     if (!status && n > 1)
         fprintf(stderr, "beryl: %s is longer than 30 s: cut into %zu clips\n", path, n);
-    if (!status && parts->failed) status = base_fail(error, BERYL_NO_MEMORY, "out of host memory");
+    if (!status && parts->failed) status = base_no_memory(error);
     if (status && status != BERYL_CANCELLED) name_file(error, path);
     return status;
 }

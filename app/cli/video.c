@@ -121,7 +121,7 @@ static beryl_status child_run(cli *c, char *const *arguments, size_t most, base_
         if (n > 0 && of[1].revents) err = child_listen(&p);
         if (text->size > most)
             status = base_fail(error, BERYL_BAD_FILE, "%s writes too much", arguments[0]);
-        else if (text->failed) status = base_fail(error, BERYL_NO_MEMORY, "out of host memory");
+        else if (text->failed) status = base_no_memory(error);
         else if (base_time() > end)
             status = base_fail(error, BERYL_IO, "%s took longer than %d s", arguments[0], SECONDS);
         else if ((stopped = cli_interrupted()))
@@ -191,8 +191,8 @@ beryl_status video_read(cli *c, const char *path, video *out, beryl_error *error
                            "default=nw=1:nk=1",
                            file.data,
                            NULL};
-    beryl_status status = file.failed ? base_fail(error, BERYL_NO_MEMORY, "out of host memory")
-                                      : child_run(c, probe, 4096, &text, error);
+    beryl_status status =
+        file.failed ? base_no_memory(error) : child_run(c, probe, 4096, &text, error);
     double seconds = 0;
     if (!status && text.size) seconds = strtod(text.data, NULL);
     if (!(seconds > 0 && seconds < 1e6)) seconds = 1; /* not told, as of a pipe's recording */
@@ -212,7 +212,7 @@ beryl_status video_read(cli *c, const char *path, video *out, beryl_error *error
     for (uint32_t i = 0; i < out->n; i++) out->times[i] = i * every;
     if (!status) {
         out->rgb = (uint8_t *)base_text_take(&text, &out->size);
-        if (!out->rgb) status = base_fail(error, BERYL_NO_MEMORY, "out of host memory");
+        if (!out->rgb) status = base_no_memory(error);
     }
     base_text_fini(&text);
     base_text_fini(&file);

@@ -70,6 +70,10 @@ beryl_status base_fail(beryl_error *error, beryl_status code, const char *messag
     return code;
 }
 
+beryl_status base_no_memory(beryl_error *error) {
+    return base_fail(error, BERYL_NO_MEMORY, "out of host memory");
+}
+
 beryl_status base_fail_at(beryl_error *error, beryl_status code, uint64_t at, const char *message,
                           ...) {
     va_list args;

@@ -311,8 +311,7 @@ static beryl_status pool_add(beryl_engine *e, beryl_error *error) {
     }
     l->row = room ? base_heap_take(&e->heap, l->row_size) : NULL;
     if (!l->row) l->row_size = 0;
-    if (!room || (l->row_size == 0 && l->places.count))
-        return base_fail(error, BERYL_NO_MEMORY, "out of host memory");
+    if (!room || (l->row_size == 0 && l->places.count)) return base_no_memory(error);
     return store_extend(&e->store, &l->mark, e->options.memory, error);
 }
 
@@ -394,7 +393,7 @@ static beryl_status pool_take(beryl_engine *e, beryl_adapter *a, beryl_error *er
     base_type type = l->open.count ? l->type : a->type;
     if (type != a->type) type = TYPE_F32;
     beryl_adapter **to = base_vec_add(&e->heap, &l->open);
-    if (!to) return base_fail(error, BERYL_NO_MEMORY, "out of host memory");
+    if (!to) return base_no_memory(error);
     *to = a;
     a->rank = rank;
     if (pool_fits(e, a, most, type)) {
@@ -437,7 +436,7 @@ static void adapter_drop(beryl_adapter *a) {
 static beryl_status adapter_check(beryl_adapter *a, beryl_error *error) {
     const gemma4_model *m = &a->engine->model;
     a->parts = base_arena_take(&a->lora.arena, pair_count(a->engine), sizeof *a->parts);
-    if (!a->parts) return base_fail(error, BERYL_NO_MEMORY, "out of host memory");
+    if (!a->parts) return base_no_memory(error);
     const float first = a->lora.parts[0].factor;
     a->factor = fabsf(first) > 0 ? first : 1;
     for (size_t i = 0; i < a->lora.n_part; i++) {
@@ -461,7 +460,7 @@ beryl_status engine_adapter_files(base_heap *heap, base_arena *arena, const char
                *beside = base_arena_print(arena, "%.*sadapter_config.json",
                                           slash ? (int)(slash - path + 1) : 0, path);
     const char *file = base_arena_print(arena, "%s/adapter_model.safetensors", path);
-    if (!within || !beside || !file) return base_fail(error, BERYL_NO_MEMORY, "out of host memory");
+    if (!within || !beside || !file) return base_no_memory(error);
     const bool folder = base_file_exists(within);
     if (!folder) file = path;
     beryl_status status = base_file_read(heap, file, SIZE_MAX / 2, data, size, error);
@@ -555,7 +554,7 @@ static beryl_status shorten(beryl_adapter *a, beryl_error *error) {
     size_t n;
     if (!may_round(e)) return BERYL_OK;
     a->rounded_at = base_arena_take(&a->lora.arena, a->lora.n_part, sizeof *a->rounded_at);
-    if (!a->rounded_at) return base_fail(error, BERYL_NO_MEMORY, "out of host memory");
+    if (!a->rounded_at) return base_no_memory(error);
     for (size_t i = 0; i < a->lora.n_part; i++) {
         const format_lora_part *p = &a->lora.parts[i];
         const bool rounds = is_rounded(e, gemma4_lora_at(&e->model, p->target, p->layer), p);
@@ -568,8 +567,7 @@ static beryl_status shorten(beryl_adapter *a, beryl_error *error) {
         a->n_half = n;
         a->type = TYPE_F16;
     }
-    if ((a->n_rounded && !a->rounded) || (a->n_half && !a->halves))
-        return base_fail(error, BERYL_NO_MEMORY, "out of host memory");
+    if ((a->n_rounded && !a->rounded) || (a->n_half && !a->halves)) return base_no_memory(error);
     share_out(a, NULL, shorten_share);
     return BERYL_OK;
 }
@@ -585,7 +583,7 @@ static beryl_status adapter_read(beryl_adapter *a, const beryl_adapter_options *
     if (o->data) {
         a->data =
             o->data_size < SIZE_MAX ? base_heap_resize(heap, NULL, 0, o->data_size + 1) : NULL;
-        if (!a->data) status = base_fail(error, BERYL_NO_MEMORY, "out of host memory");
+        if (!a->data) status = base_no_memory(error);
         if (a->data) a->size = o->data_size;
         if (a->data) share_out(a, o->data, copy_share);
     } else {
@@ -621,7 +619,7 @@ beryl_status beryl_adapter_open(beryl_engine *e, const beryl_adapter_options *op
     if (BUILD_HAS_TRAINING && e->train)
         return base_fail(error, BERYL_MISUSE, "no adapter is opened while the engine trains one");
     beryl_adapter *a = base_heap_take(&e->heap, sizeof *a);
-    if (!a) return base_fail(error, BERYL_NO_MEMORY, "out of host memory");
+    if (!a) return base_no_memory(error);
     a->engine = e;
     a->users = 1;
     beryl_status status = engine_drain(e, error);
@@ -643,7 +641,7 @@ beryl_status engine_adapter_make(beryl_engine *e, format_lora *lora, beryl_adapt
     *out = NULL;
     if (!a) {
         format_lora_fini(lora);
-        return base_fail(error, BERYL_NO_MEMORY, "out of host memory");
+        return base_no_memory(error);
     }
     a->engine = e;
     a->users = 1;
@@ -701,7 +699,7 @@ beryl_status engine_lora_scales(beryl_engine *e, uint32_t slot, beryl_error *err
     if (!BUILD_HAS_ADAPTERS || !l->made) return BERYL_OK;
     const size_t size = l->rank * sizeof(float);
     float *row = base_heap_take(&e->heap, size);
-    if (!row) return base_fail(error, BERYL_NO_MEMORY, "out of host memory");
+    if (!row) return base_no_memory(error);
     for (size_t i = 0; s && i < s->adapters.count; i++) {
         const beryl_adapter *a = s->adapters.data[i].adapter;
         for (uint32_t k = 0; k < a->lora.rank; k++)
@@ -743,8 +741,7 @@ beryl_status beryl_session_adapters(beryl_session *s, beryl_adapter *const *adap
     if (same_adapters(s, adapters, scales, n)) return BERYL_OK;
     const engine_adapters old = s->adapters;
     engine_adapters new = {0};
-    if (!base_vec_reserve(&e->heap, &new, n))
-        return base_fail(error, BERYL_NO_MEMORY, "out of host memory");
+    if (!base_vec_reserve(&e->heap, &new, n)) return base_no_memory(error);
     for (size_t i = 0; i < n; i++)
         new.data[new.count++] = (engine_adapted){adapters[i], scales ? scales[i] : 1};
     s->adapters = new;

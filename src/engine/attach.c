@@ -110,13 +110,10 @@ static beryl_status open_held(beryl_engine *e, const base_json *part, const held
     base_heap *heap = &e->heap;
     const uint64_t source = base_hash(h->text.data, h->text.size, 1 + (uint64_t)h->budget);
     beryl_media *m = known(before, list, h, source);
-    if (m)
-        return media_list_add(heap, list, m)
-                   ? BERYL_OK
-                   : base_fail(error, BERYL_NO_MEMORY, "out of host memory");
+    if (m) return media_list_add(heap, list, m) ? BERYL_OK : base_no_memory(error);
     const size_t room = h->text.size / 4 * 3 + 3;
     uint8_t *file = base_heap_take(heap, room);
-    if (!file) return base_fail(error, BERYL_NO_MEMORY, "out of host memory");
+    if (!file) return base_no_memory(error);
     beryl_media_desc desc = {
         .size = sizeof desc, .kind = h->kind, .file = file, .budget = h->budget};
     beryl_status status = BERYL_OK;
@@ -124,8 +121,7 @@ static beryl_status open_held(beryl_engine *e, const base_json *part, const held
         status = base_fail_at(error, BERYL_BAD_INPUT, part->at,
                               "the part at byte %zu: its data is no base64", part->at);
     if (status == BERYL_OK) status = beryl_media_open(e, &desc, &m, error);
-    if (status == BERYL_OK && !media_list_add(heap, list, m))
-        status = base_fail(error, BERYL_NO_MEMORY, "out of host memory");
+    if (status == BERYL_OK && !media_list_add(heap, list, m)) status = base_no_memory(error);
     if (m) m->source = source;
     media_drop(m);
     base_heap_give(heap, file, room);
@@ -158,7 +154,7 @@ beryl_status media_attached(beryl_session *s, const text_prompt *prompt, media_l
         else if (status == BERYL_NOT_FOUND)
             status = media_list_add(&s->engine->heap, out, s->given.data[n_given++])
                          ? BERYL_OK
-                         : base_fail(error, BERYL_NO_MEMORY, "out of host memory");
+                         : base_no_memory(error);
         if (status != BERYL_OK) return status;
     }
     return n_given == s->given.count

@@ -293,7 +293,7 @@ beryl_status beryl_bench_open(const beryl_bench_options *options, beryl_bench **
     base_heap heap;
     base_heap_init(&heap, &o.allocator);
     beryl_bench *b = base_heap_take(&heap, sizeof *b);
-    if (!b) return base_fail(error, BERYL_NO_MEMORY, "out of host memory");
+    if (!b) return base_no_memory(error);
     b->heap = heap;
     b->log = o.log;
     b->exact = o.precision == BERYL_PRECISION_EXACT;

@@ -78,7 +78,6 @@ beryl_status engine_cache_keep(base_arena *arena, const char *kind, const char *
                                const base_text *text, beryl_error *error) {
     const beryl_status status = engine_cache_folder(arena, error);
     const char *path = status == BERYL_OK ? engine_cache_path(arena, kind, key) : NULL;
-    if (status == BERYL_OK && (text->failed || !path))
-        return base_fail(error, BERYL_NO_MEMORY, "out of host memory");
+    if (status == BERYL_OK && (text->failed || !path)) return base_no_memory(error);
     return status == BERYL_OK ? base_file_write(path, text->data, text->size, error) : status;
 }

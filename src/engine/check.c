@@ -176,7 +176,7 @@ static beryl_status check_end(beryl_engine *e, bool *again, beryl_error *error) 
     beryl_error why = {0};
     const size_t n = e->store.programs.count;
     bool *suspects = suspects_take(e);
-    if (!suspects) return base_fail(error, BERYL_NO_MEMORY, "out of host memory");
+    if (!suspects) return base_no_memory(error);
     engine_selftest_sort(e->check, suspects, n);
     beryl_status status = engine_selftest_verdict(e->check, &why);
     engine_check_close(e);

@@ -44,7 +44,7 @@ static beryl_status fill(every_op *e, device *d, bool exact, op_maker *m) {
     if ((status = each_case(m)) != BERYL_OK) return status;
     e->blob_size = m->blob_size;
     e->blob = base_heap_take(e->heap, e->blob_size);
-    if (!e->blob) return base_fail(&m->error, BERYL_NO_MEMORY, "out of host memory");
+    if (!e->blob) return base_no_memory(&m->error);
     fill_weights(e);
     e->source = base_source_of_memory(e->blob, e->blob_size);
     if ((status = store_layout(&e->store, 0, &m->error)) != BERYL_OK ||
@@ -70,12 +70,12 @@ beryl_status every_op_open(base_heap *heap, device *d, bool exact, every_op **ou
                            beryl_error *error) {
     *out = NULL;
     every_op *e = base_heap_take(heap, sizeof *e);
-    if (!e) return base_fail(error, BERYL_NO_MEMORY, "out of host memory");
+    if (!e) return base_no_memory(error);
     e->heap = heap;
     e->g = graph_open(heap);
     op_maker m = {.heap = heap, .g = e->g, .store = &e->store, .compared = true};
-    beryl_status status = e->g ? store_init(&e->store, heap, d, &e->source, 1, &m.error)
-                               : base_fail(&m.error, BERYL_NO_MEMORY, "out of host memory");
+    beryl_status status =
+        e->g ? store_init(&e->store, heap, d, &e->source, 1, &m.error) : base_no_memory(&m.error);
     if (status == BERYL_OK) status = fill(e, d, exact, &m);
     op_maker_fini(&m);
     if (status == BERYL_OK) {

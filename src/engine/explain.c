@@ -65,7 +65,7 @@ static beryl_status print_stage(const device *d, const beryl_explain_options *o,
     case BERYL_STAGE_IR: found = graph_exec_explain_kernels(exec, false, only, out); break;
     case BERYL_STAGE_CODE: found = graph_exec_explain_kernels(exec, true, only, out); break;
     }
-    if (out->failed) return base_fail(error, BERYL_NO_MEMORY, "out of host memory");
+    if (out->failed) return base_no_memory(error);
     return found ? BERYL_OK
                  : base_fail(error, BERYL_NOT_FOUND, "there is no %s %u",
                              o->stage == BERYL_STAGE_GRAPH ? "live node" : "dispatch", o->op);
@@ -190,8 +190,7 @@ static beryl_status explain_graph(base_heap *heap, const char *text, size_t size
     beryl_status status = engine_device_open(heap, &silent, o->device, &d, error);
     if (status != BERYL_OK) return status;
     graph *g = graph_open(heap);
-    status = g ? store_init(&store, heap, d, &source, 1, error)
-               : base_fail(error, BERYL_NO_MEMORY, "out of host memory");
+    status = g ? store_init(&store, heap, d, &source, 1, error) : base_no_memory(error);
     const bool stored = g && status == BERYL_OK;
     if (status == BERYL_OK) status = graph_text_parse(text, size, g, &store, &source.size, error);
     if (status == BERYL_OK && !g->nodes.count)
@@ -252,8 +251,7 @@ beryl_status beryl_text_explain(const char *text, size_t size, const beryl_expla
     status = is_kernel ? ir_parse(&arena, text, size, &k, error)
                        : explain_graph(&heap, text, size, &o, &out, error);
     if (status == BERYL_OK && is_kernel) status = explain_kernel(&arena, k, &o, &out, error);
-    if (status == BERYL_OK && out.failed)
-        status = base_fail(error, BERYL_NO_MEMORY, "out of host memory");
+    if (status == BERYL_OK && out.failed) status = base_no_memory(error);
     if (status == BERYL_OK && out.size) write(user, out.data, out.size);
     base_text_fini(&out);
     base_arena_fini(&arena);

@@ -62,7 +62,7 @@ static beryl_status put_answer(beryl_task *task, generation *g, int32_t token, c
     if (g->n_stop == 0) return put_text(task, token, BERYL_PART_TEXT, text, size);
     size_t emit;
     stops_push(g, text, size, &emit);
-    if (g->held.failed) return base_fail(&task->error, BERYL_NO_MEMORY, "out of host memory");
+    if (g->held.failed) return base_no_memory(&task->error);
     beryl_status status = put_text(task, token, BERYL_PART_TEXT, g->held.data, emit);
     size_t left = g->stopping ? 0 : g->held.size - emit;
     memmove(g->held.data, g->held.data + emit, left);
@@ -110,8 +110,7 @@ static beryl_status push_token(beryl_task *task, generation *g, int32_t token) {
     }
     base_text_clear(&g->piece);
     status = text_stream_push(&g->stream, token, &g->piece, &task->error);
-    if (status == BERYL_OK && g->piece.failed)
-        status = base_fail(&task->error, BERYL_NO_MEMORY, "out of host memory");
+    if (status == BERYL_OK && g->piece.failed) status = base_no_memory(&task->error);
     return status == BERYL_OK ? put_answer(task, g, token, g->piece.data, g->piece.size) : status;
 }
 
@@ -287,7 +286,7 @@ static beryl_status copy_stops(generation *g, const beryl_generate_options *o, b
         g->stops[g->n_stop] = base_arena_text(&g->arena, o->stop[i], strlen(o->stop[i]));
         if (!g->stops[g->n_stop++]) g->stops = NULL;
     }
-    return g->stops ? BERYL_OK : base_fail(error, BERYL_NO_MEMORY, "out of host memory");
+    return g->stops ? BERYL_OK : base_no_memory(error);
 }
 
 static beryl_status begin(beryl_session *s, const int32_t *tokens, size_t n,
@@ -303,7 +302,7 @@ static beryl_status begin(beryl_session *s, const int32_t *tokens, size_t n,
         o->repetition_penalty > 0 || o->presence_penalty != 0 || o->frequency_penalty != 0;
     if (status == BERYL_OK && penalties && !e->host_logits) {
         e->host_logits = base_arena_take(&e->arena, e->model.config.n_vocab, sizeof(float));
-        if (!e->host_logits) status = base_fail(error, BERYL_NO_MEMORY, "out of host memory");
+        if (!e->host_logits) status = base_no_memory(error);
     }
     if (status == BERYL_OK)
         status = session_turn_begin(s, tokens, n, media, n - (n > 0), &reused, error);
@@ -342,7 +341,7 @@ beryl_status beryl_session_generate(beryl_session *s, const int32_t *tokens, siz
     beryl_status status = read_options(options, &o, error);
     if (status != BERYL_OK) return status;
     generation *g = generation_open(s->engine);
-    if (!g) return base_fail(error, BERYL_NO_MEMORY, "out of host memory");
+    if (!g) return base_no_memory(error);
     status = begin(s, tokens, n, &s->given, &o, g, out, error);
     if (status != BERYL_OK) generation_close(g);
     return status;
@@ -361,7 +360,7 @@ beryl_status beryl_session_chat(beryl_session *s, const char *chat,
     beryl_status status = read_options(options, &o, error);
     if (status != BERYL_OK) return status;
     generation *g = generation_open(e);
-    if (!g) return base_fail(error, BERYL_NO_MEMORY, "out of host memory");
+    if (!g) return base_no_memory(error);
     g->chat = true;
     base_json *json = NULL;
     text_prompt prompt;

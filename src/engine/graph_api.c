@@ -26,8 +26,7 @@ static uint32_t keep_constant(void *context, uint32_t n, const float *numbers) {
     beryl_value v = 0;
     if (kept) memcpy(kept, numbers, n * sizeof *kept);
     if (kept) v = beryl_graph_weight(g, "", BERYL_TYPE_F32, 1, &n, kept, n * sizeof *kept);
-    else if (g->g->error.code == BERYL_OK)
-        base_fail(&g->g->error, BERYL_NO_MEMORY, "out of host memory");
+    else if (g->g->error.code == BERYL_OK) base_no_memory(&g->g->error);
     return v;
 }
 
@@ -50,7 +49,7 @@ beryl_status beryl_graph_open(const beryl_graph_options *options, beryl_graph **
     base_heap heap;
     base_heap_init(&heap, &o.allocator);
     beryl_graph *g = base_heap_take(&heap, sizeof *g);
-    if (!g) return base_fail(error, BERYL_NO_MEMORY, "out of host memory");
+    if (!g) return base_no_memory(error);
     g->heap = heap;
     base_arena_init(&g->arena, &g->heap);
     g->log = o.log;
@@ -58,8 +57,7 @@ beryl_status beryl_graph_open(const beryl_graph_options *options, beryl_graph **
     g->memory = o.memory;
     beryl_status status = engine_device_open(&g->heap, &g->log, o.device, &g->device, error);
     if (status == BERYL_OK) status = store_init(&g->store, &g->heap, g->device, NULL, 0, error);
-    if (status == BERYL_OK && !(g->g = graph_open(&g->heap)))
-        status = base_fail(error, BERYL_NO_MEMORY, "out of host memory");
+    if (status == BERYL_OK && !(g->g = graph_open(&g->heap))) status = base_no_memory(error);
     if (status != BERYL_OK) {
         beryl_graph_close(g);
         return status;

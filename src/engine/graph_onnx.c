@@ -50,7 +50,7 @@ static uint32_t source_beside(importing *i, const onnx_tensor *t, uint64_t size)
     beside *file = path ? base_vec_add(&g->heap, &i->files) : NULL;
     beryl_source *source = file ? base_vec_add(&g->heap, &g->sources) : NULL;
     if (!source) {
-        graph_refuse(g->g, BERYL_NO_MEMORY, "out of host memory");
+        graph_no_memory(g->g);
         return UINT32_MAX;
     }
     beryl_error why = {0};
@@ -69,7 +69,7 @@ static graph_value stored(beryl_graph *g, const onnx_array *a, const char *name,
     static const uint32_t one = 1;
     const uint32_t index = store_add_weight(&g->store, name, a->type, a->rank ? a->rank : 1,
                                             a->rank ? a->dim : &one, 0, source, offset, false);
-    if (index == UINT32_MAX) return graph_refuse(g->g, BERYL_NO_MEMORY, "out of host memory");
+    if (index == UINT32_MAX) return graph_no_memory(g->g);
     const graph_value v = graph_stored(g->g, &g->store, index);
     return v && !a->rank ? graph_squeeze(g->g, v, 0) : v;
 }
@@ -81,7 +81,7 @@ static const void *load(void *context, const onnx_tensor *t, size_t size) {
     if (at == UINT32_MAX) return NULL;
     const beryl_source *source = &g->sources.data[at];
     void *to = base_arena_take(&g->arena, 1, size ? size : 1);
-    if (!to) return graph_refuse(g->g, BERYL_NO_MEMORY, "out of host memory"), NULL;
+    if (!to) return graph_no_memory(g->g), NULL;
     beryl_status status;
     while ((status = source->read(source->user, t->offset, to, size)) == BERYL_PENDING) {}
     if (status == BERYL_OK) return to;
@@ -105,7 +105,7 @@ static graph_value constant(void *context, const onnx_array *a, const char *name
     if (!weight || !a->lasting)
         return beryl_graph_constant(g, type_given(a->type), a->rank, a->dim, data);
     beryl_source *source = base_vec_add(&g->heap, &g->sources);
-    if (!source) return graph_refuse(g->g, BERYL_NO_MEMORY, "out of host memory");
+    if (!source) return graph_no_memory(g->g);
     *source = base_source_of_memory(data, (size_t)bytes);
     return stored(g, a, name, 0, (uint32_t)(g->sources.count - 1));
 }
@@ -141,7 +141,7 @@ static void build(importing *i, const onnx_model *model, const beryl_onnx_option
         base_arena_take(&g->arena, o->n_extent ? o->n_extent : 1, sizeof *extents);
     onnx_ports *ports = base_arena_take(&g->arena, 1, sizeof *ports);
     if (!given || !extents || !ports) {
-        graph_refuse(g->g, BERYL_NO_MEMORY, "out of host memory");
+        graph_no_memory(g->g);
         return;
     }
     for (size_t k = 0; k < o->n_input; k++) {
@@ -312,8 +312,7 @@ beryl_status beryl_onnx_describe(const void *data, size_t size,
     beryl_status status = onnx_model_read(&arena, data, size, &model, error);
     if (status == BERYL_OK) {
         describe(&model, &c, &out);
-        if (out.failed || c.failed)
-            status = base_fail(error, BERYL_NO_MEMORY, "out of host memory");
+        if (out.failed || c.failed) status = base_no_memory(error);
         else write(user, out.data, out.size);
     }
     base_vec_fini(&heap, &c.ops);

@@ -60,8 +60,7 @@ static beryl_status find(states *s, beryl_graph *g, const char *call, beryl_erro
     named *all = base_arena_take(&s->arena, most, sizeof *all);
     s->values = base_arena_take(&s->arena, most, sizeof *s->values);
     s->tensors = base_arena_take(&s->arena, most, sizeof *s->tensors);
-    if (!all || !s->values || !s->tensors)
-        return base_fail(error, BERYL_NO_MEMORY, "out of host memory");
+    if (!all || !s->values || !s->tensors) return base_no_memory(error);
     size_t n = 0;
     for (graph_value v = 1; v < g->g->tensors.count && n + 1 < most; v++) {
         const graph_tensor *t = graph_tensor_at(g->g, v);
@@ -88,7 +87,7 @@ static beryl_status save(states *s, const beryl_sink *sink, beryl_error *error) 
     base_text_init(&head, &s->g->heap);
     format_safetensors_write(s->tensors, s->n, NULL, 0, &head);
     beryl_status status = BERYL_OK;
-    if (!data || head.failed) status = base_fail(error, BERYL_NO_MEMORY, "out of host memory");
+    if (!data || head.failed) status = base_no_memory(error);
     if (status == BERYL_OK) status = put(sink, head.data, head.size, error);
     for (uint32_t i = 0; status == BERYL_OK && i < s->n; i++) {
         status = beryl_graph_state_get(s->g, s->values[i], data, s->tensors[i].size, error);
@@ -158,8 +157,7 @@ static beryl_status load(states *s, const void *data, size_t size, beryl_error *
     format_safetensors file;
     beryl_status status = format_safetensors_read(&s->arena, data, size, &file, error);
     const format_safetensor **found = base_arena_take(&s->arena, s->n + 1, sizeof *found);
-    if (status == BERYL_OK && !found)
-        status = base_fail(error, BERYL_NO_MEMORY, "out of host memory");
+    if (status == BERYL_OK && !found) status = base_no_memory(error);
     if (status == BERYL_OK) status = check(s, &file, found, error);
     for (uint32_t i = 0; status == BERYL_OK && i < s->n; i++)
         status = beryl_graph_state_set(s->g, s->values[i], found[i]->data, found[i]->size, error);
@@ -192,7 +190,7 @@ beryl_status beryl_graph_states_load_from(beryl_graph *g, const beryl_source *so
     if (status == BERYL_OK) {
         size = (size_t)from.size + 1;
         data = base_heap_resize(&g->heap, NULL, 0, size);
-        if (!data) status = base_fail(error, BERYL_NO_MEMORY, "out of host memory");
+        if (!data) status = base_no_memory(error);
     }
     if (status == BERYL_OK) status = fetch(&from, data, (size_t)from.size, error);
     if (status == BERYL_OK) status = load(&s, data, (size_t)from.size, error);

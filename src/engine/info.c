@@ -328,5 +328,5 @@ beryl_status beryl_engine_describe(const beryl_engine *engine, bool tensors, cha
     base_text_add(&text, "}", 1);
     *json = text.failed ? NULL : engine_hand_out(engine, text.data, text.size);
     base_text_fini(&text);
-    return *json ? BERYL_OK : base_fail(error, BERYL_NO_MEMORY, "out of host memory");
+    return *json ? BERYL_OK : base_no_memory(error);
 }

@@ -31,7 +31,7 @@ beryl_status beryl_engine_open(const beryl_engine_options *options, beryl_engine
     base_heap heap;
     base_heap_init(&heap, &o.allocator);
     beryl_engine *e = base_heap_take(&heap, sizeof *e);
-    if (!e) return base_fail(error, BERYL_NO_MEMORY, "out of host memory");
+    if (!e) return base_no_memory(error);
     e->heap = heap;
     base_arena_init(&e->arena, &e->heap);
     e->log = o.log;
@@ -46,7 +46,7 @@ beryl_status beryl_engine_open(const beryl_engine_options *options, beryl_engine
     if ((o.model && !e->options.model) || (o.device && !e->options.device) ||
         (o.mmproj && !e->options.mmproj)) {
         beryl_engine_close(e);
-        return base_fail(error, BERYL_NO_MEMORY, "out of host memory");
+        return base_no_memory(error);
     }
     if (o.header_only) e->options.vocabulary_only = true; /* nor more than that */
     if (o.sessions == 0) e->options.sessions = 1;
@@ -141,8 +141,7 @@ static beryl_status open_tokenizer(beryl_engine *e, beryl_error *error) {
         status = optional(format_gguf_i32s(g, "tokenizer.ggml.suppress_tokens", &arena, &suppress,
                                            &desc.n_suppress, error));
     int32_t *stops = status == BERYL_OK ? base_arena_take(&arena, n_eos + 1, sizeof *stops) : NULL;
-    if (status == BERYL_OK && !stops)
-        status = base_fail(error, BERYL_NO_MEMORY, "out of host memory");
+    if (status == BERYL_OK && !stops) status = base_no_memory(error);
     if (status == BERYL_OK) {
         int32_t turn = token_id(g, "tokenizer.ggml.eot_token_id");
         for (size_t i = 0; i < n_eos; i++) stops[desc.n_eos++] = eos[i];
@@ -236,7 +235,7 @@ static base_type kv_type(beryl_kv kv) {
 static beryl_status open_store(beryl_engine *e, beryl_error *error) {
     uint32_t n_source = (uint32_t)format_gguf_n_file(e->gguf);
     beryl_source *sources = base_arena_take(&e->arena, n_source + 1, sizeof *sources);
-    if (!sources) return base_fail(error, BERYL_NO_MEMORY, "out of host memory");
+    if (!sources) return base_no_memory(error);
     for (uint32_t i = 0; i < n_source; i++) sources[i] = *format_gguf_source(e->gguf, i);
     sources[n_source++] = engine_lora_source(e);
     beryl_status status = gemma4_config_read(e->gguf, &e->arena, &e->model, error);
@@ -463,7 +462,7 @@ static beryl_status judge(beryl_engine *e, beryl_error *error) {
     *error = why;
     if (status == BERYL_NO_MEMORY || status == BERYL_IO) return status;
     e->why_not = copy_text(&e->arena, why.message);
-    return e->why_not ? BERYL_OK : base_fail(error, BERYL_NO_MEMORY, "out of host memory");
+    return e->why_not ? BERYL_OK : base_no_memory(error);
 }
 
 /* ---- the task -------------------------------------------------------------------------------- */
@@ -721,8 +720,7 @@ beryl_status beryl_engine_load(beryl_engine *e, beryl_task **out, beryl_error *e
     if (e->load_started > 0)
         return base_fail(error, BERYL_MISUSE, "this engine was loaded before: open another one");
     load_stage *stage = base_heap_take(&e->heap, sizeof *stage);
-    beryl_status status = stage ? task_open(e, NULL, load_step, out, error)
-                                : base_fail(error, BERYL_NO_MEMORY, "out of host memory");
+    beryl_status status = stage ? task_open(e, NULL, load_step, out, error) : base_no_memory(error);
     if (status != BERYL_OK) {
         base_heap_give(&e->heap, stage, sizeof *stage);
         return status;

@@ -95,7 +95,7 @@ static beryl_status take_samples(beryl_media *m, const float *samples, size_t n,
         return base_fail(error, BERYL_BAD_INPUT, "sound of %zu samples is too short", n);
     const size_t size = n * sizeof *m->samples;
     m->samples = base_heap_take(&m->engine->heap, size);
-    if (!m->samples) return base_fail(error, BERYL_NO_MEMORY, "out of host memory");
+    if (!m->samples) return base_no_memory(error);
     for (size_t i = 0; i < n; i++) {
         const float x = samples[i];
         m->samples[i] = x > 1 ? 1 : x >= -1 ? x : x < -1 ? -1 : 0; /* NaN: silence */
@@ -175,14 +175,14 @@ static beryl_status open_video(beryl_media *m, const beryl_media_desc *d, beryl_
         if (!(d->times[i] >= 0 && d->times[i] < 6000))
             return base_fail(error, BERYL_BAD_INPUT, "frame %u of a video at %g s", i, d->times[i]);
     m->frames = base_heap_take(heap, d->n_frame * sizeof *m->frames);
-    if (!m->frames) return base_fail(error, BERYL_NO_MEMORY, "out of host memory");
+    if (!m->frames) return base_no_memory(error);
     m->n_frame = d->n_frame;
     beryl_media_desc frame = *d;
     if (!frame.budget) frame.budget = FRAME_BUDGET;
     for (uint32_t i = 0; i < media_frames(m); i++) {
         frame.rgb = d->rgb + (size_t)i * d->height * d->width * 3;
         beryl_media *f = m->frames[i].picture = base_heap_take(heap, sizeof *f);
-        if (!f) return base_fail(error, BERYL_NO_MEMORY, "out of host memory");
+        if (!f) return base_no_memory(error);
         *f = (beryl_media){.engine = m->engine, .users = 1, .kind = BERYL_PICTURE};
         const beryl_status status = take_picture(f, &frame, error);
         if (status != BERYL_OK) return status;
@@ -209,7 +209,7 @@ beryl_status beryl_media_open(beryl_engine *e, const beryl_media_desc *desc, ber
     beryl_status status = find_tower(e, desc->kind, error);
     if (status != BERYL_OK) return status;
     beryl_media *m = base_heap_take(&e->heap, sizeof *m);
-    if (!m) return base_fail(error, BERYL_NO_MEMORY, "out of host memory");
+    if (!m) return base_no_memory(error);
     *m = (beryl_media){.engine = e, .users = 1, .kind = desc->kind};
     if (m->kind == BERYL_SOUND) status = open_sound(m, desc, error);
     else if (m->kind == BERYL_PICTURE || !BUILD_HAS_MEDIA_FILES)
@@ -256,7 +256,7 @@ beryl_status media_submit(const beryl_media *m, const engine_tower_plan *to, dev
         extents[g->extent] = gemma4_audio_frames(&t->audio, m->n_sample);
         if (gemma4_audio_fill(&t->audio, &e->heap, m->samples, m->n_sample,
                               input_of(to, g->frames)) != BERYL_OK)
-            return base_fail(error, BERYL_NO_MEMORY, "out of host memory");
+            return base_no_memory(error);
         if (g->mask) gemma4_audio_mask(m->n_soft, input_of(to, g->mask));
         if (g->distance) gemma4_audio_distances(&t->audio, input_of(to, g->distance));
     } else {
@@ -277,7 +277,7 @@ static beryl_status take_soft(beryl_engine *e, media_encoding *c, beryl_error *e
         graph_exec_fetched(engine_tower_of(e, m->kind)->plan.exec, c->ticket, 0, &data, error);
     if (status != BERYL_OK) return status;
     m->soft = base_heap_take(&e->heap, size);
-    if (!m->soft) return base_fail(error, BERYL_NO_MEMORY, "out of host memory");
+    if (!m->soft) return base_no_memory(error);
     memcpy(m->soft, data, size);
     if (e->device) device_fetch_drop(e->device, c->ticket);
     forget_content(m);
@@ -341,7 +341,7 @@ beryl_status beryl_media_encode(beryl_media *m, beryl_task **out, beryl_error *e
                          "beryl_media_encode needs media and a place for the task");
     beryl_engine *e = m->engine;
     media_encoding *c = base_heap_take(&e->heap, sizeof *c);
-    if (!c) return base_fail(error, BERYL_NO_MEMORY, "out of host memory");
+    if (!c) return base_no_memory(error);
     const beryl_status status = task_open(e, NULL, encode_step, out, error);
     if (status != BERYL_OK) {
         base_heap_give(&e->heap, c, sizeof *c);

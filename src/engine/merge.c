@@ -49,7 +49,7 @@ typedef struct merging {
 } merging;
 
 static beryl_status no_memory(const merging *m) {
-    return base_fail(m->error, BERYL_NO_MEMORY, "out of host memory");
+    return base_no_memory(m->error);
 }
 
 /* ---- what is read ---------------------------------------------------------------------------- */

@@ -46,7 +46,7 @@ beryl_status beryl_session_media(beryl_session *s, beryl_media *const *media, si
     bool fits = true;
     for (size_t i = 0; fits && i < n; i++) fits = media_list_add(heap, &list, media[i]);
     media_list_fini(heap, fits ? &s->given : &list);
-    if (!fits) return base_fail(error, BERYL_NO_MEMORY, "out of host memory");
+    if (!fits) return base_no_memory(error);
     s->given = list;
     return BERYL_OK;
 }
@@ -94,8 +94,7 @@ beryl_status session_media_place(const beryl_session *s, const int32_t *tokens, 
     const size_t n_media = n_place(media);
     size_t used = 0;
     memcpy(out, tokens, n * sizeof *out);
-    if (!base_vec_reserve(&s->engine->heap, spans, n_media))
-        return base_fail(error, BERYL_NO_MEMORY, "out of host memory");
+    if (!base_vec_reserve(&s->engine->heap, spans, n_media)) return base_no_memory(error);
     for (size_t i = 0, end; n_media && i < n; i = end) {
         end = i + 1;
         if (tokens[i] != ids[0] && tokens[i] != ids[1]) continue;
@@ -133,8 +132,7 @@ static beryl_status put_video(const beryl_session *s, const beryl_media *m, text
         const beryl_status status =
             text_encode(s->engine->tokenizer, text, (size_t)n, TEXT_CONTENT, out, error);
         if (status != BERYL_OK) return status;
-        if (!put_media(s, m->frames[i].picture, out))
-            return base_fail(error, BERYL_NO_MEMORY, "out of host memory");
+        if (!put_media(s, m->frames[i].picture, out)) return base_no_memory(error);
     }
     return BERYL_OK;
 }
@@ -167,7 +165,7 @@ beryl_status session_media_expand(const beryl_session *s, const media_list *medi
             if (media_frames(m)) status = put_video(s, m, &out, error);
             else room = put_media(s, m, &out);
         }
-        if (!room) status = base_fail(error, BERYL_NO_MEMORY, "out of host memory");
+        if (!room) status = base_no_memory(error);
     }
     text_ids_fini(tok, status == BERYL_OK ? ids : &out);
     if (status == BERYL_OK) *ids = out;

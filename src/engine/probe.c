@@ -49,7 +49,7 @@ static beryl_status make_noise(beryl_engine *e, beryl_media_kind kind, beryl_med
     const size_t n = kind == BERYL_SOUND ? GEMMA4_AUDIO_SAMPLES : (size_t)3 * unit * unit * budget,
                  size = kind == BERYL_SOUND ? n * sizeof(float) : n;
     char *noise = base_heap_take(&e->heap, size);
-    if (!noise) return base_fail(error, BERYL_NO_MEMORY, "out of host memory");
+    if (!noise) return base_no_memory(error);
     base_random random = {.state = 1};
     for (size_t i = 0; i < n; i++) {
         const uint32_t x = (uint32_t)base_random_next(&random) & 0xff;

@@ -470,7 +470,7 @@ static beryl_status deliver(beryl_engine *e, beryl_session *s, int32_t token, be
         s->inbox_taken = 0;
     }
     int32_t *known = base_vec_add(&e->heap, &s->tokens), *inbox = base_vec_add(&e->heap, &s->inbox);
-    if (!known || !inbox) return base_fail(error, BERYL_NO_MEMORY, "out of host memory");
+    if (!known || !inbox) return base_no_memory(error);
     *known = *inbox = token;
     if (s->first_token == 0) s->first_token = base_time();
     s->n_ahead--;
@@ -637,7 +637,7 @@ static uint32_t copy_ring(beryl_engine *e, uint32_t from, uint32_t to, uint32_t 
 beryl_status engine_copy_rings(beryl_engine *e, uint32_t slot, bool back, beryl_error *error) {
     uint32_t n = 0, n_layer = e->model.config.n_layer;
     if (!e->copies) e->copies = base_arena_take(&e->arena, (size_t)n_layer * 4, sizeof *e->copies);
-    if (!e->copies) return base_fail(error, BERYL_NO_MEMORY, "out of host memory");
+    if (!e->copies) return base_no_memory(error);
     for (uint32_t l = 0; l < n_layer; l++) {
         const gemma4_layer *layer = &e->model.layers[l];
         if (layer->k_copy == GEMMA4_NONE) continue;

@@ -63,7 +63,7 @@ static beryl_status collect_from(engine_selftest *s, trial_desc desc, beryl_erro
         const uint64_t key = trial_key(&desc);
         if (is_known(s, key)) continue;
         struct selftest_case *c = base_vec_add(&s->e->heap, &s->cases);
-        if (!c) return base_fail(error, BERYL_NO_MEMORY, "out of host memory");
+        if (!c) return base_no_memory(error);
         *c =
             (struct selftest_case){.desc = desc, .key = key, .work = trial_work(&desc, &s->limits)};
     }
@@ -112,7 +112,7 @@ beryl_status engine_selftest_open(beryl_engine *e, selftest_kind kind, engine_se
     const bool brief = kind == SELFTEST_BRIEF;
     *out = NULL;
     engine_selftest *s = base_heap_take(&e->heap, sizeof *s);
-    if (!s) return base_fail(error, BERYL_NO_MEMORY, "out of host memory");
+    if (!s) return base_no_memory(error);
     s->e = e;
     s->brief = brief;
     s->limits = brief ? brief_limits : whole_limits;
@@ -121,8 +121,7 @@ beryl_status engine_selftest_open(beryl_engine *e, selftest_kind kind, engine_se
     base_text_init(&s->first_failed, &e->heap);
     s->n_program = e->store.programs.count;
     s->tried = base_heap_take(&e->heap, s->n_program * sizeof *s->tried + 1);
-    beryl_status status =
-        s->tried ? BERYL_OK : base_fail(error, BERYL_NO_MEMORY, "out of host memory");
+    beryl_status status = s->tried ? BERYL_OK : base_no_memory(error);
     for (size_t i = 0; s->tried && i < s->n_program; i++)
         s->tried[i] = e->store.programs.data[i].proven;
     if (status == BERYL_OK) status = collect(s, error);
@@ -215,8 +214,7 @@ beryl_status engine_selftest_step(engine_selftest *s, trial_result *result, cons
         *result = (trial_result){.ok = c->skipped, .error = !c->skipped};
         status = BERYL_OK;
     }
-    if (status == BERYL_OK && s->name.failed)
-        status = base_fail(&why, BERYL_NO_MEMORY, "out of host memory");
+    if (status == BERYL_OK && s->name.failed) status = base_no_memory(&why);
     if (status != BERYL_OK) {
         if (error) *error = why;
         return status;

@@ -21,7 +21,7 @@ beryl_status beryl_session_open(beryl_engine *e, const void *reserved, beryl_ses
             "all %u sessions are open: ask for more with beryl_engine_options.sessions",
             e->options.sessions);
     beryl_session *s = base_heap_take(&e->heap, sizeof *s);
-    if (!s) return base_fail(error, BERYL_NO_MEMORY, "out of host memory");
+    if (!s) return base_no_memory(error);
     s->engine = e;
     s->slot = slot;
     beryl_status status = engine_lora_scales(e, slot, error); /* another session's, as yet */
@@ -142,9 +142,9 @@ beryl_status session_turn_begin(beryl_session *s, const int32_t *tokens, size_t 
             e->model.context + 2 -
                 (s->tokens.count < e->model.context ? s->tokens.count : e->model.context)) ||
         !base_vec_reserve(&e->heap, &s->inbox, 16))
-        return base_fail(error, BERYL_NO_MEMORY, "out of host memory");
+        return base_no_memory(error);
     int32_t *now = base_heap_take(&e->heap, n * sizeof *now);
-    if (!now) return base_fail(error, BERYL_NO_MEMORY, "out of host memory");
+    if (!now) return base_no_memory(error);
     size_t common = 0, most = s->n_fed < reuse_max ? s->n_fed : reuse_max;
     session_spans spans = {0};
     beryl_status status = session_media_place(s, tokens, n, media, now, &spans, error);

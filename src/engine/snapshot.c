@@ -83,7 +83,7 @@ static beryl_status list_parts(snapshot *n, uint32_t slot, uint64_t n_fed, uint6
         uint32_t rows = layer->sliding ? m->ring : m->context;
         if (!add_positions(n, layer->k_cache, slot, rows, n_fed - count, (uint32_t)count) ||
             !add_positions(n, layer->v_cache, slot, rows, n_fed - count, (uint32_t)count))
-            return base_fail(error, BERYL_NO_MEMORY, "out of host memory");
+            return base_no_memory(error);
     }
     *bytes = 0;
     for (size_t i = 0; i < n->parts.count; i++) *bytes += n->parts.data[i].size;
@@ -314,7 +314,7 @@ static beryl_status restore_begin(snapshot *n, beryl_session *s, beryl_error *er
     /* From here on the session's caches change: until the end it holds nothing. */
     s->tokens.count = s->n_fed = s->highest = s->saved_at = 0;
     if (!base_vec_reserve(&e->heap, &s->tokens, (size_t)n->header.n_token + 1))
-        return base_fail(error, BERYL_NO_MEMORY, "out of host memory");
+        return base_no_memory(error);
     if (tokens) memcpy(s->tokens.data, n->piece, tokens); /* counted at the end */
     n->at += tokens;
     n->begun = true;
@@ -365,12 +365,12 @@ static beryl_status snapshot_open(beryl_session *s, const char *name, const bery
     beryl_status status = BERYL_OK;
     if (s->task) status = base_fail(error, BERYL_MISUSE, "another task is running on this session");
     if (status == BERYL_OK && !(n = base_heap_take(heap, sizeof *n)))
-        status = base_fail(error, BERYL_NO_MEMORY, "out of host memory");
+        status = base_no_memory(error);
     if (status == BERYL_OK) {
         n->engine = s->engine;
         n->name = base_heap_take(heap, strlen(name) + 1);
         if (n->name) memcpy(n->name, name, n->name_size = strlen(name) + 1);
-        else status = base_fail(error, BERYL_NO_MEMORY, "out of host memory");
+        else status = base_no_memory(error);
     }
     if (status == BERYL_OK)
         status = task_open(s->engine, s, sink ? save_step : restore_step, out, error);

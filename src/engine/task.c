@@ -6,7 +6,7 @@ beryl_status task_open(beryl_engine *engine, beryl_session *session,
                        beryl_status (*step)(beryl_task *), beryl_task **out, beryl_error *error) {
     *out = NULL;
     beryl_task *task = base_heap_take(&engine->heap, sizeof *task);
-    if (!task) return base_fail(error, BERYL_NO_MEMORY, "out of host memory");
+    if (!task) return base_no_memory(error);
     task->engine = engine;
     task->session = session;
     task->step = step;
@@ -18,13 +18,12 @@ beryl_status task_open(beryl_engine *engine, beryl_session *session,
 
 beryl_status task_put(beryl_task *task, beryl_event event, const char *text, size_t size) {
     task_event *e = base_vec_add(&task->engine->heap, &task->events);
-    if (!e) return base_fail(&task->error, BERYL_NO_MEMORY, "out of host memory");
+    if (!e) return base_no_memory(&task->error);
     *e = (task_event){event, task->text.size};
     e->event.text_size = size;
     base_text_add(&task->text, text ? text : "", size);
     base_text_add(&task->text, "", 1); /* a NUL between texts */
-    return task->text.failed ? base_fail(&task->error, BERYL_NO_MEMORY, "out of host memory")
-                             : BERYL_OK;
+    return task->text.failed ? base_no_memory(&task->error) : BERYL_OK;
 }
 
 beryl_status task_progress(beryl_task *task, const char *what, uint64_t done, uint64_t total) {

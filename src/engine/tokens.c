@@ -7,10 +7,6 @@
 
 #include <string.h>
 
-static beryl_status no_memory(beryl_error *error) {
-    return base_fail(error, BERYL_NO_MEMORY, "out of host memory");
-}
-
 static beryl_status check_engine(const beryl_engine *engine, const char *call, beryl_error *error) {
     if (engine && engine->loaded && engine->tokenizer) return BERYL_OK;
     return base_fail(error, BERYL_MISUSE, "%s needs a loaded engine with a vocabulary", call);
@@ -49,9 +45,9 @@ beryl_status beryl_detokenize(const beryl_engine *engine, const int32_t *tokens,
     base_text out;
     base_text_init(&out, engine_heap(engine));
     status = text_decode(engine->tokenizer, tokens, n_token, special, &out, error);
-    if (status == BERYL_OK && out.failed) status = no_memory(error);
+    if (status == BERYL_OK && out.failed) status = base_no_memory(error);
     if (status == BERYL_OK) *text = engine_hand_out(engine, out.data, out.size);
-    if (status == BERYL_OK && !*text) status = no_memory(error);
+    if (status == BERYL_OK && !*text) status = base_no_memory(error);
     if (status == BERYL_OK && size) *size = out.size;
     base_text_fini(&out);
     return status;
@@ -84,7 +80,7 @@ beryl_status beryl_render(const beryl_engine *engine, const char *chat, char **t
     if (status == BERYL_OK) {
         text_prompt_write(&prompt, &out);
         *text = out.failed ? NULL : engine_hand_out(engine, out.data, out.size);
-        if (!*text) status = no_memory(error);
+        if (!*text) status = base_no_memory(error);
     }
     if (status == BERYL_OK && size) *size = out.size;
     base_text_fini(&out);
@@ -110,7 +106,7 @@ beryl_status beryl_render_tokens(const beryl_engine *engine, const char *chat, i
     if (status == BERYL_OK) status = text_prompt_encode(engine->tokenizer, &prompt, &ids, error);
     if (status == BERYL_OK) {
         *tokens = engine_hand_out(engine, ids.data, ids.count * sizeof *ids.data);
-        if (!*tokens) status = no_memory(error);
+        if (!*tokens) status = base_no_memory(error);
     }
     if (status == BERYL_OK) *n_token = ids.count;
     text_ids_fini(engine->tokenizer, &ids);

@@ -63,13 +63,13 @@ static beryl_status add(beryl_engine *e, bool hears, beryl_error *error) {
 beryl_status engine_towers_open(beryl_engine *e, beryl_error *error) {
     if (e->towers) return BERYL_OK;
     engine_towers *t = e->towers = base_heap_take(&e->heap, sizeof *t);
-    if (!t) return base_fail(error, BERYL_NO_MEMORY, "out of host memory");
+    if (!t) return base_no_memory(error);
     base_arena_init(&t->arena, &e->heap);
     beryl_status status = BERYL_OK;
     const format_gguf *file = file_of(e);
     t->n_source = (uint32_t)format_gguf_n_file(file);
     t->sources = base_arena_take(&t->arena, t->n_source, sizeof *t->sources);
-    if (!t->sources) status = base_fail(error, BERYL_NO_MEMORY, "out of host memory");
+    if (!t->sources) status = base_no_memory(error);
     for (uint32_t i = 0; status == BERYL_OK && i < t->n_source; i++)
         t->sources[i] = *format_gguf_source(file, i);
     for (int i = 0; status == BERYL_OK && i < 2; i++) status = add(e, i, error);

@@ -155,7 +155,7 @@ beryl_status beryl_engine_trace(beryl_engine *e, const beryl_trace_options *opti
         return base_fail(error, BERYL_BAD_INPUT, "%u steps: a trace has at most %d", o.steps,
                          STEPS_MAX);
     tracing *t = base_heap_take(&e->heap, sizeof *t);
-    if (!t) return base_fail(error, BERYL_NO_MEMORY, "out of host memory");
+    if (!t) return base_no_memory(error);
     t->plan = o.plan;
     t->write = write;
     t->user = user;

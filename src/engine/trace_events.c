@@ -83,7 +83,7 @@ double trace_dispatches(trace_events *t, const graph_exec *exec, double from) {
 beryl_status trace_write(trace_events *t, void (*write)(void *user, const char *text, size_t size),
                          void *user, beryl_error *error) {
     base_text_print(&t->text, "\n]}\n");
-    if (t->text.failed) return base_fail(error, BERYL_NO_MEMORY, "out of host memory");
+    if (t->text.failed) return base_no_memory(error);
     write(user, t->text.data, t->text.size);
     return BERYL_OK;
 }

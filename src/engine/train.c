@@ -121,7 +121,7 @@ static beryl_status read_order(beryl_train *t, beryl_error *error) {
                                 error);
     if (!o->order) {
         t->order = base_arena_take(&t->arena, (size_t)n * o->epochs, sizeof *t->order);
-        if (!t->order) return base_fail(error, BERYL_NO_MEMORY, "out of host memory");
+        if (!t->order) return base_no_memory(error);
         for (uint32_t i = 0; i < o->epochs; i++)
             train_order_shuffle(o->seed, i, n, t->order + (size_t)i * n);
         return BERYL_OK;
@@ -323,7 +323,7 @@ beryl_status beryl_train_open(beryl_engine *e, const beryl_train_options *option
         return base_fail(error, BERYL_UNSUPPORTED,
                          "training needs the per-layer table on the device, where it did not fit");
     beryl_train *t = base_heap_take(&e->heap, sizeof *t);
-    if (!t) return base_fail(error, BERYL_NO_MEMORY, "out of host memory");
+    if (!t) return base_no_memory(error);
     t->engine = e;
     base_arena_init(&t->arena, &e->heap);
     e->train = t;
@@ -579,8 +579,7 @@ static void work_close(beryl_task *task) {
 static beryl_status work_open(beryl_train *t, const work *as, beryl_task **out,
                               beryl_error *error) {
     work *w = base_heap_take(&t->engine->heap, sizeof *w);
-    beryl_status status = w ? task_open(t->engine, NULL, step, out, error)
-                            : base_fail(error, BERYL_NO_MEMORY, "out of host memory");
+    beryl_status status = w ? task_open(t->engine, NULL, step, out, error) : base_no_memory(error);
     if (status != BERYL_OK) {
         base_heap_give(&t->engine->heap, w, sizeof *w);
         return status;

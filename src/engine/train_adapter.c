@@ -116,7 +116,7 @@ static beryl_status add_part(beryl_train *t, const format_lora_part *p, matrix_l
     if (status != BERYL_OK || !acts) return status;
     for (int is_b = 0; is_b < 2; is_b++) {
         train_matrix *matrix = base_vec_add(&t->engine->heap, to);
-        if (!matrix) return base_fail(error, BERYL_NO_MEMORY, "out of host memory");
+        if (!matrix) return base_no_memory(error);
         const bool turned = p->target == LORA_EMBED;
         *matrix = (train_matrix){.target = p->target,
                                  .layer = p->layer,
@@ -180,14 +180,14 @@ static beryl_status lay_out(beryl_train *t, beryl_error *error) {
     train_adapter *a = &t->adapter;
     const uint32_t n_pair = (e->model.config.n_layer + 1) * LORA_COUNT;
     a->graph.pairs = base_arena_take(&t->arena, n_pair, sizeof *a->graph.pairs);
-    if (!a->graph.pairs) return base_fail(error, BERYL_NO_MEMORY, "out of host memory");
+    if (!a->graph.pairs) return base_no_memory(error);
     for (uint32_t i = 0; i < n_pair; i++)
         a->graph.pairs[i] = (gemma4_lora_pair){.a = GEMMA4_NONE, .b = GEMMA4_NONE};
     t->mark = store_mark_of(&e->store);
     t->extended = true; /* so that they are dropped */
     for (uint32_t i = 0; i < a->n; i++) {
         train_matrix *m = &a->matrices[i];
-        if (!add_states(e, m)) return base_fail(error, BERYL_NO_MEMORY, "out of host memory");
+        if (!add_states(e, m)) return base_no_memory(error);
         gemma4_lora_pair *pair = &a->graph.pairs[gemma4_lora_at(&e->model, m->target, m->layer)];
         *(m->is_b ? &pair->b : &pair->a) = m->value;
         pair->n = 1;
@@ -242,7 +242,7 @@ static beryl_status fill_all(beryl_train *t, const format_lora *from, beryl_erro
         const train_matrix *m = &t->adapter.matrices[i];
         const size_t n = (size_t)m->dim[0] * m->dim[1];
         float *values = base_heap_take(heap, n * sizeof *values);
-        if (!values) return base_fail(error, BERYL_NO_MEMORY, "out of host memory");
+        if (!values) return base_no_memory(error);
         fill(m, from, &random, values);
         status = train_state_put(t, m->value, values, error);
         base_heap_give(heap, values, n * sizeof *values);
@@ -264,8 +264,7 @@ static beryl_status make_from(beryl_train *t, const format_lora *from, beryl_err
         status = base_fail(error, BERYL_UNSUPPORTED, "the model uses none of these matrices");
     t->adapter.n = (uint32_t)list.count;
     t->adapter.matrices = base_arena_take(&t->arena, list.count, sizeof *t->adapter.matrices);
-    if (status == BERYL_OK && !t->adapter.matrices)
-        status = base_fail(error, BERYL_NO_MEMORY, "out of host memory");
+    if (status == BERYL_OK && !t->adapter.matrices) status = base_no_memory(error);
     if (status == BERYL_OK) memcpy(t->adapter.matrices, list.data, list.count * sizeof *list.data);
     base_vec_fini(&t->engine->heap, &list);
     if (status == BERYL_OK && t->options.live) status = train_live_make(t, error);
@@ -337,13 +336,12 @@ static beryl_status write_file(beryl_train *t, bool gradients, format_lora_form 
     base_arena arena;
     base_arena_init(&arena, heap);
     lora.parts = base_arena_take(&arena, lora.n_part, sizeof *lora.parts);
-    beryl_status status =
-        lora.parts ? BERYL_OK : base_fail(error, BERYL_NO_MEMORY, "out of host memory");
+    beryl_status status = lora.parts ? BERYL_OK : base_no_memory(error);
     for (uint32_t i = 0; status == BERYL_OK && i < a->n; i++) {
         const train_matrix *m = &a->matrices[i];
         const size_t n = (size_t)m->dim[0] * m->dim[1];
         float *values = base_arena_take(&arena, n, sizeof *values);
-        if (!values) status = base_fail(error, BERYL_NO_MEMORY, "out of host memory");
+        if (!values) status = base_no_memory(error);
         if (values) status = train_state_get(t, gradients ? m->gradient : m->value, values, error);
         train_part_set(&lora.parts[i / 2], m, values);
         if (m->rank > lora.rank) lora.rank = m->rank;

@@ -103,7 +103,7 @@ static beryl_status describe(description *d, const beryl_train *t, const char *p
     set_all(d, t);
     train_checkpoint *c = &d->checkpoint;
     c->tensors = base_arena_take(&d->arena, c->n, sizeof *c->tensors);
-    if (!c->tensors) return base_fail(error, BERYL_NO_MEMORY, "out of host memory");
+    if (!c->tensors) return base_no_memory(error);
     for (uint32_t i = 0; i < c->n; i++) {
         const store_tensor *state = &store->tensors.data[state_of(t, i)];
         const size_t n = (size_t)state->dim[0] * state->dim[1];
@@ -129,7 +129,7 @@ static beryl_status write_values(beryl_train *t, const train_checkpoint *c, form
         const size_t size = c->tensors[i].size,
                      room = (size_t)store_state_bytes(&t->engine->store, state);
         void *values = base_heap_resize(heap, NULL, 0, room);
-        if (!values) return base_fail(error, BERYL_NO_MEMORY, "out of host memory");
+        if (!values) return base_no_memory(error);
         status = train_state_get(t, state, values, error);
         hash = status == BERYL_OK ? base_hash(values, size, hash) : 0;
         if (status == BERYL_OK) format_out_add(out, values, size);
@@ -147,7 +147,7 @@ static beryl_status write_file(beryl_train *t, const description *d, beryl_error
     if (status != BERYL_OK) return status;
     base_text_init(&head, &t->engine->heap);
     train_checkpoint_head(c, &head);
-    if (head.failed) status = base_fail(error, BERYL_NO_MEMORY, "out of host memory");
+    if (head.failed) status = base_no_memory(error);
     if (status == BERYL_OK) format_out_add(&out, head.data, head.size);
     if (status == BERYL_OK) status = write_values(t, c, &out, error);
     base_text_fini(&head);
@@ -178,7 +178,7 @@ static beryl_status take(beryl_train *t, const train_checkpoint *c, beryl_error 
         const uint32_t state = state_of(t, i);
         const size_t room = (size_t)store_state_bytes(&t->engine->store, state);
         void *values = base_heap_take(heap, room); /* the file's are unaligned */
-        if (!values) return base_fail(error, BERYL_NO_MEMORY, "out of host memory");
+        if (!values) return base_no_memory(error);
         memcpy(values, from->data, from->size);
         status = train_state_put(t, state, values, error);
         base_heap_give(heap, values, room);

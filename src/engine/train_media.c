@@ -30,7 +30,7 @@ static beryl_status open_file(beryl_train *t, const char *data, bool sound, bool
     const char *slash = data && file[0] != '/' ? strrchr(data, '/') : NULL;
     const size_t n_folder = slash ? (size_t)(slash + 1 - data) : 0;
     char *path = base_arena_print(&t->arena, "%.*s%s", (int)n_folder, data ? data : "", file);
-    if (!path) return base_fail(error, BERYL_NO_MEMORY, "out of host memory");
+    if (!path) return base_no_memory(error);
     const uint64_t source = base_hash(path, strlen(path), sound ? 5 : 3 + (uint64_t)resized);
     beryl_media *m = NULL;
     for (size_t i = 0; !m && i < t->media.count; i++)
@@ -53,7 +53,7 @@ static beryl_status open_file(beryl_train *t, const char *data, bool sound, bool
         if (m) m->source = source;
     }
     if (status == BERYL_OK && !media_list_add(&e->heap, &t->media, m))
-        status = base_fail(error, BERYL_NO_MEMORY, "out of host memory");
+        status = base_no_memory(error);
     media_drop(m);
     return status;
 }
@@ -69,7 +69,7 @@ beryl_status train_media_open(void *user, const train_medium *what, uint32_t *nu
                  memchr(path->text.data, 0, path->text.size)))
         status = base_fail_at(error, BERYL_BAD_INPUT, path->at, "path: must be the path of a file");
     else if (path && !(file = base_arena_text(&t->arena, path->text.data, path->text.size)))
-        status = base_fail(error, BERYL_NO_MEMORY, "out of host memory");
+        status = base_no_memory(error);
     else if (file) status = open_file(t, at->data, what->sound, !path, file, error);
     else status = media_held(t->engine, what->place, NULL, &t->media, error);
     if (status == BERYL_NOT_FOUND && !file)

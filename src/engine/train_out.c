@@ -87,7 +87,7 @@ beryl_status train_live_make(beryl_train *t, beryl_error *error) {
     if (values && describe(t, &lora.arena, values, &lora))
         return engine_adapter_make(t->engine, &lora, &t->live, error);
     format_lora_fini(&lora);
-    return base_fail(error, BERYL_NO_MEMORY, "out of host memory");
+    return base_no_memory(error);
 }
 
 beryl_adapter *beryl_train_adapter(const beryl_train *t) {
@@ -112,8 +112,7 @@ static beryl_status show(leaving *l, beryl_error *error) {
 
 static beryl_status save(leaving *l, beryl_error *error) {
     format_lora lora = {0};
-    if (!describe(l->train, &l->arena, l->values, &lora))
-        return base_fail(error, BERYL_NO_MEMORY, "out of host memory");
+    if (!describe(l->train, &l->arena, l->values, &lora)) return base_no_memory(error);
     const format_lora_write_desc desc = {.lora = &lora, .form = l->form, .type = TYPE_F32};
     l->given = true;
     return format_lora_write_to(&l->train->engine->heap, &desc, &l->file,
@@ -151,13 +150,13 @@ static beryl_status leaving_open(beryl_train *t, const leaving *as, beryl_task *
     base_heap *heap = &t->engine->heap;
     if (t->task) return base_fail(error, BERYL_MISUSE, "a task of this training is running");
     leaving *l = base_heap_take(heap, sizeof *l);
-    if (!l) return base_fail(error, BERYL_NO_MEMORY, "out of host memory");
+    if (!l) return base_no_memory(error);
     *l = *as;
     l->train = t;
     base_arena_init(&l->arena, heap);
     l->values = values_make(t, &l->arena);
-    beryl_status status = l->values ? task_open(t->engine, NULL, step, out, error)
-                                    : base_fail(error, BERYL_NO_MEMORY, "out of host memory");
+    beryl_status status =
+        l->values ? task_open(t->engine, NULL, step, out, error) : base_no_memory(error);
     if (status != BERYL_OK) {
         base_arena_fini(&l->arena);
         base_heap_give(heap, l, sizeof *l);

@@ -22,10 +22,6 @@ static uint32_t least(uint32_t a, uint32_t b) {
     return a < b ? a : b;
 }
 
-static beryl_status no_memory(beryl_error *error) {
-    return base_fail(error, BERYL_NO_MEMORY, "out of host memory");
-}
-
 /* ---- what an operation is -------------------------------------------------------------------- */
 
 static const graph_node *node_of(const trial_desc *d) {
@@ -574,12 +570,12 @@ static void cut_rows(const trial *t, graph *g) {
 
 static beryl_status make_graph(trial *t, trial_side *s, bool reference, beryl_error *error) {
     graph *g = s->g = graph_open(t->heap);
-    if (!g || !copy_tables(t->desc.g, g)) return no_memory(error);
+    if (!g || !copy_tables(t->desc.g, g)) return base_no_memory(error);
     move_stored(t, g, reference);
     const uint32_t n = reference ? t->n_list : t->n_run;
     for (uint32_t i = 0; i < n; i++) {
         graph_node *copy = base_vec_add(t->heap, &g->nodes);
-        if (!copy) return no_memory(error);
+        if (!copy) return base_no_memory(error);
         *copy = reference ? *t->list[i] : *t->run[i];
         copy->dead = false;
         for (uint32_t k = 0; k < copy->n_out; k++) g->tensors.data[copy->out[k]].node = i;
@@ -599,7 +595,7 @@ static beryl_status make_fill(trial *t, beryl_error *error) {
         if (t->list[i]->op == OP_ATTENTION)
             caches[0] = t->list[i]->in[1], caches[1] = t->list[i]->in[2];
     graph *g = t->fill = graph_open(t->heap);
-    if (!g) return no_memory(error);
+    if (!g) return base_no_memory(error);
     const graph_dim n = {FILL_ROWS, graph_extent_add(g, "n", FILL_ROWS)};
     t->fill_slot = graph_input(g, "slot", TYPE_I32, 1, &n);
     t->fill_pos = graph_input(g, "pos", TYPE_I32, 1, &n);
@@ -624,7 +620,7 @@ static beryl_status borrow(trial *t, graph_store *s, beryl_error *error) {
     if (!base_vec_reserve(t->heap, &s->programs, from->programs.count) ||
         !base_vec_reserve(t->heap, &s->buffers, from->buffers.count) ||
         !base_vec_reserve(t->heap, &s->tensors, t->n_used))
-        return no_memory(error);
+        return base_no_memory(error);
     if (from->programs.count)
         memcpy(s->programs.data, from->programs.data,
                from->programs.count * sizeof *from->programs.data);
@@ -660,7 +656,7 @@ static beryl_status make_store(trial *t, bool reference, beryl_error *error) {
         memcpy(dim, u->dim, sizeof dim);
         if (u->is_cache && reference) dim[1] = u->rows;
         u->at = store_add_state(s, "trial", u->type, u->rank, dim, 1);
-        if (u->at == UINT32_MAX) status = no_memory(error);
+        if (u->at == UINT32_MAX) status = base_no_memory(error);
     }
     for (uint32_t i = 0; reference && status == BERYL_OK && i < t->n_used; i++) {
         trial_used *u = &t->used[i];
@@ -668,7 +664,7 @@ static beryl_status make_store(trial *t, bool reference, beryl_error *error) {
         const store_tensor *w = &t->desc.store->tensors.data[u->from];
         u->at = store_add_weight(s, "trial", u->type, u->rank, u->dim, 0, w->file, w->file_offset,
                                  false);
-        if (u->at == UINT32_MAX) status = no_memory(error);
+        if (u->at == UINT32_MAX) status = base_no_memory(error);
         else if (u->rank == 3) s->tensors.data[u->at].file_step = w->file_bytes / w->dim[0];
     }
     if (status == BERYL_OK) status = store_layout(s, 0, error);
@@ -722,7 +718,7 @@ beryl_status trial_open(beryl_engine *e, const trial_desc *desc, const trial_lim
                         trial_blocks *blocks, trial **out, beryl_error *error) {
     *out = NULL;
     trial *t = base_heap_take(&e->heap, sizeof *t);
-    if (!t) return no_memory(error);
+    if (!t) return base_no_memory(error);
     *t = (trial){.e = e,
                  .heap = &e->heap,
                  .desc = *desc,

@@ -81,7 +81,7 @@ static beryl_status make_weights(trial *t, beryl_error *error) {
     for (uint32_t i = 0; status == BERYL_OK && i < t->n_used; i++) {
         trial_used *u = &t->used[i];
         if (u->is_state) continue;
-        if (!draw(t, u)) return base_fail(error, BERYL_NO_MEMORY, "out of host memory");
+        if (!draw(t, u)) return base_no_memory(error);
         const uint64_t at = (uint64_t)i << DRAWN_BITS;
         right->tensors.data[u->at].file = 0;
         right->tensors.data[u->at].file_offset = at;

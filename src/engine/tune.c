@@ -456,7 +456,7 @@ static beryl_status plan_end(beryl_task *task, tuning *t) {
         if (x->known || !x->chosen.wg || !x->n_tried) continue;
         if (!won) x->best = x->chosen, x->class.after = x->class.before;
         engine_tuned *to = base_vec_add(&t->e->heap, &t->found);
-        if (!to) return base_fail(&task->error, BERYL_NO_MEMORY, "out of host memory");
+        if (!to) return base_no_memory(&task->error);
         *to = x->class;
         to->form.form = x->best;
         to->form.form.tuned = true;
@@ -506,7 +506,7 @@ static beryl_status schedules_begin(tuning *t, beryl_error *error) {
     if (!t->n_scheduled) return BERYL_OK;
     const char *path = engine_schedules_path(&e->arena);
     if (path && !e->schedules) e->schedules = ir_cache_open(&e->heap, path, &e->log);
-    if (!e->schedules) return base_fail(error, BERYL_NO_MEMORY, "out of host memory");
+    if (!e->schedules) return base_no_memory(error);
     t->search = (lower_search){.cache = e->schedules,
                                .n_timed = t->tries < SCHEDULES_TIMED ? t->tries : SCHEDULES_TIMED,
                                .again = t->again,
@@ -563,7 +563,7 @@ static beryl_status adopt(tuning *t, beryl_error *error) {
         for (size_t k = 0; k < e->tuned.count && !to; k++)
             if (e->tuned.data[k].form.key == t->found.data[i].form.key) to = &e->tuned.data[k];
         if (!to) to = base_vec_add(&e->heap, &e->tuned);
-        if (!to) return base_fail(error, BERYL_NO_MEMORY, "out of host memory");
+        if (!to) return base_no_memory(error);
         *to = t->found.data[i];
     }
     engine_plans_close(e); /* they have the old forms */
@@ -687,7 +687,7 @@ beryl_status beryl_engine_tune(beryl_engine *e, const beryl_tune_options *option
         return base_fail(error, BERYL_UNSUPPORTED, "%s has no timestamps to tune by",
                          device_caps_of(e->device)->name);
     tuning *t = base_heap_take(&e->heap, sizeof *t);
-    if (!t) return base_fail(error, BERYL_NO_MEMORY, "out of host memory");
+    if (!t) return base_no_memory(error);
     t->e = e;
     t->tries = o.tries ? o.tries : TRIES_DEFAULT;
     t->again = o.again;

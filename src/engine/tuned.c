@@ -279,7 +279,7 @@ static void list_file(void *user, const char *name, bool is_folder) {
                              false};
     if (!schedules) count_forms(root, &info);
     if (!path || (schedules && !count_schedules(l->heap, path, &info)))
-        l->status = base_fail(l->error, BERYL_NO_MEMORY, "out of host memory");
+        l->status = base_no_memory(l->error);
     else if (!l->each(l->user, &info) && remove(path))
         l->status = base_fail(l->error, BERYL_IO, "cannot delete %s", path);
     base_heap_give(l->heap, text, text ? size + 1 : 0);

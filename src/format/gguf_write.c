@@ -74,5 +74,5 @@ beryl_status format_gguf_head_write(const format_gguf_head *h, format_out *out,
         format_out_pad(out, h->alignment);
     }
     base_text_fini(&begin);
-    return failed ? base_fail(error, BERYL_NO_MEMORY, "out of host memory") : BERYL_OK;
+    return failed ? base_no_memory(error) : BERYL_OK;
 }

@@ -278,8 +278,7 @@ static beryl_status begin(reading *r, size_t n_tensor) {
     r->capacity = n_tensor;
     r->out->parts = base_arena_take(&r->out->arena, n_tensor, sizeof *r->out->parts);
     r->index = base_arena_take(&r->out->arena, (size_t)LAYER_MAX * LORA_COUNT, sizeof *r->index);
-    return r->out->parts && r->index ? BERYL_OK
-                                     : base_fail(r->error, BERYL_NO_MEMORY, "out of host memory");
+    return r->out->parts && r->index ? BERYL_OK : base_no_memory(r->error);
 }
 
 /* ---- safetensors: PEFT and rullama ----------------------------------------------------------- */
@@ -458,7 +457,7 @@ static beryl_status read_gguf(reading *r, base_heap *heap, const void *data, siz
         uint32_t layer = 0;
         bool is_b;
         if (!name) {
-            status = base_fail(r->error, BERYL_NO_MEMORY, "out of host memory");
+            status = base_no_memory(r->error);
             break;
         }
         status = gguf_name(r, half.name, &target, &layer, &is_b);

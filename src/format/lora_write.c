@@ -34,7 +34,7 @@ typedef struct writing {
 } writing;
 
 static beryl_status no_memory(const writing *w) {
-    return base_fail(w->error, BERYL_NO_MEMORY, "out of host memory");
+    return base_no_memory(w->error);
 }
 
 static bool is_experts(const format_lora_part *p) {

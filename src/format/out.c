@@ -16,7 +16,7 @@ beryl_status format_out_open(format_out *out, base_heap *heap, const char *path,
                              beryl_error *error) {
     *out = (format_out){.heap = heap, .log = {keep_error, out}};
     out->buffer = base_heap_resize(heap, NULL, 0, BUFFER);
-    if (!out->buffer) return base_fail(error, BERYL_NO_MEMORY, "out of host memory");
+    if (!out->buffer) return base_no_memory(error);
     const beryl_status status = base_sink_open_file(heap, &out->log, path, &out->sink, error);
     if (status) base_heap_give(heap, out->buffer, BUFFER);
     return status;
@@ -28,7 +28,7 @@ beryl_status format_out_begin(format_out *out, base_heap *heap, const beryl_sink
     out->buffer = base_heap_resize(heap, NULL, 0, BUFFER);
     if (out->buffer) return BERYL_OK;
     if (sink->close) sink->close(sink->user, false);
-    return base_fail(error, BERYL_NO_MEMORY, "out of host memory");
+    return base_no_memory(error);
 }
 
 static void flush(format_out *out) {

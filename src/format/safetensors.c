@@ -85,7 +85,7 @@ static int by_name(const void *a, const void *b) {
 static beryl_status check_alone(base_arena *arena, const format_safetensors *s,
                                 beryl_error *error) {
     const format_safetensor **order = base_arena_take(arena, s->n + 1, sizeof *order);
-    if (!order) return base_fail(error, BERYL_NO_MEMORY, "out of host memory");
+    if (!order) return base_no_memory(error);
     for (size_t i = 0; i < s->n; i++) order[i] = &s->tensors[i];
     for (int pass = 0; pass < 2; pass++) {
         qsort(order, s->n, sizeof *order, pass ? by_name : by_place);
@@ -122,7 +122,7 @@ beryl_status format_safetensors_read(base_arena *arena, const void *data, size_t
                             "a safetensors header that is no JSON object: %.300s", why.message);
     const reading r = {(const uint8_t *)text + length, size - PREFIX - (size_t)length, error};
     out->tensors = base_arena_take(arena, json->n_child + 1, sizeof *out->tensors);
-    if (!out->tensors) return base_fail(error, BERYL_NO_MEMORY, "out of host memory");
+    if (!out->tensors) return base_no_memory(error);
     for (const base_json *j = json->child; status == BERYL_OK && j; j = j->next) {
         if (base_view_equal(j->key, BASE_VIEW("__metadata__"))) out->metadata = j;
         else status = read_tensor(&r, j, &out->tensors[out->n++]);

@@ -116,7 +116,7 @@ beryl_status gemma4_audio_add(const format_gguf *gguf, uint32_t d, base_arena *a
     if (status == BERYL_OK && a->n_layer) status = read_keys(gguf, a, error);
     if (status != BERYL_OK) return status;
     a->layers = base_arena_take(arena, a->n_layer + 1, sizeof *a->layers);
-    if (!a->layers) return base_fail(error, BERYL_NO_MEMORY, "out of host memory");
+    if (!a->layers) return base_no_memory(error);
     a->projection = add_matrix(&adding, "mm.a.", "input_projection.weight", d, a->n_out);
     if (!a->n_layer) return adding.status;
     const bool own = format_gguf_tensor_find(gguf, "a.blk.0.attn_pre_norm.weight");
@@ -253,7 +253,7 @@ static graph_value encode(const building *b, graph_value x) {
 beryl_status gemma4_audio_build(const gemma4_audio *a, const graph_store *store, base_heap *heap,
                                 uint32_t n_frame, gemma4_audio_graph *out, beryl_error *error) {
     *out = (gemma4_audio_graph){.g = graph_open(heap)};
-    if (!out->g) return base_fail(error, BERYL_NO_MEMORY, "out of host memory");
+    if (!out->g) return base_no_memory(error);
     graph *g = out->g;
     const building b = {.t = {g, store, a->eps}, .g = g, .a = a, .out = out};
     out->extent = graph_extent_add(g, "n_frame", n_frame);

@@ -185,7 +185,7 @@ beryl_status gemma4_config_read(const format_gguf *g, base_arena *arena, gemma4_
     m->rope_inverse[0] = base_arena_take(arena, c->head_dim_swa / 2, sizeof(float));
     m->rope_inverse[1] = base_arena_take(arena, c->head_dim / 2, sizeof(float));
     if (!m->layers || !m->rope_factors || !m->rope_inverse[0] || !m->rope_inverse[1])
-        return base_fail(error, BERYL_NO_MEMORY, "out of host memory");
+        return base_no_memory(error);
     return layer_kinds(g, m, error);
 }
 

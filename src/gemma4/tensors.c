@@ -76,7 +76,7 @@ uint32_t gemma4_tensor_add(gemma4_adding *a, const char *prefix, gemma4_wanted w
     const uint32_t group = w.rank == 1 ? a->vectors : w.group;
     uint32_t index = store_add_weight(a->store, full, t->type, w.rank, w.dim, group, t->file,
                                       t->offset, w.on_host);
-    if (index == UINT32_MAX) a->status = base_fail(a->error, BERYL_NO_MEMORY, "out of host memory");
+    if (index == UINT32_MAX) a->status = base_no_memory(a->error);
     else if (w.rank > 1) add_scale(a, prefix, &w, index);
     return index;
 }

@@ -439,7 +439,7 @@ static void head(building *b, const gemma4_text_options *o, graph_value h) {
 beryl_status gemma4_text_build(const gemma4_model *m, const graph_store *store, base_heap *heap,
                                const gemma4_text_options *o, gemma4_text *t, beryl_error *error) {
     *t = (gemma4_text){.g = graph_open(heap)};
-    if (!t->g) return base_fail(error, BERYL_NO_MEMORY, "out of host memory");
+    if (!t->g) return base_no_memory(error);
     t->g->halves = o->halves;
     building b = {.m = m,
                   .c = &m->config,
@@ -455,7 +455,7 @@ beryl_status gemma4_text_build(const gemma4_model *m, const graph_store *store, 
     uint32_t n_layer = m->config.n_layer;
     graph_value(*caches)[2] = base_arena_take(&t->g->arena, n_layer, sizeof *caches);
     t->hidden = base_arena_take(&t->g->arena, n_layer + 1, sizeof *t->hidden);
-    if (!caches || !t->hidden) return base_fail(error, BERYL_NO_MEMORY, "out of host memory");
+    if (!caches || !t->hidden) return base_no_memory(error);
     add_inputs(&b, o);
     if (BUILD_HAS_TRAINING && b.dropout > 0)
         t->dropout_key = graph_input(t->g, "dropout_key", TYPE_U32, 1, &(graph_dim){2, 0});

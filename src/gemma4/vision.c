@@ -108,7 +108,7 @@ beryl_status gemma4_vision_add(const format_gguf *gguf, uint32_t d, base_arena *
                          "tensor 'v.position_embd.weight' has no two lists of positions");
     v->n_position = (uint32_t)positions->ne[1];
     v->layers = base_arena_take(arena, v->n_layer + 1, sizeof *v->layers);
-    if (!v->layers) return base_fail(error, BERYL_NO_MEMORY, "out of host memory");
+    if (!v->layers) return base_no_memory(error);
     gemma4_adding a = {.gguf = gguf, .store = store, .error = error, .vectors = GROUP_VECTORS};
     const uint32_t n_pixel = CHANNELS * v->side * v->side,
                    n_clamp = (v->n_layer * PRODUCTS + 1) * TOWER_CLAMPS,
@@ -254,7 +254,7 @@ static graph_value pooled(const building *b, graph_value h) {
 beryl_status gemma4_vision_build(const gemma4_vision *v, const graph_store *store, base_heap *heap,
                                  uint32_t n_soft, gemma4_vision_graph *out, beryl_error *error) {
     *out = (gemma4_vision_graph){.g = graph_open(heap)};
-    if (!out->g) return base_fail(error, BERYL_NO_MEMORY, "out of host memory");
+    if (!out->g) return base_no_memory(error);
     building b = {.t = {out->g, store, v->eps}, .v = v, .g = out->g};
     graph *g = out->g;
     out->extent = graph_extent_add(g, "n_soft", n_soft);

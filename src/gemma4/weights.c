@@ -240,8 +240,7 @@ beryl_status gemma4_cache_add(gemma4_model *m, graph_store *store, const gemma4_
             snprintf(name, sizeof name, "%s.%u.%c", states[i].kind, l, states[i].which);
             *states[i].index =
                 store_add_state(store, name, desc->type, 4, dim, states[i].group + l);
-            if (*states[i].index == UINT32_MAX)
-                return base_fail(error, BERYL_NO_MEMORY, "out of host memory");
+            if (*states[i].index == UINT32_MAX) return base_no_memory(error);
         }
     }
     m->tokens = store_add_state(store, "tokens", TYPE_I32, 1, (uint32_t[]){m->n_slot}, GROUP_STATE);
@@ -249,6 +248,6 @@ beryl_status gemma4_cache_add(gemma4_model *m, graph_store *store, const gemma4_
                                                 (uint32_t[]){c->n_vocab}, GROUP_STATE + 100000)
                               : GEMMA4_NONE;
     if (m->tokens == UINT32_MAX || (suppressing && m->suppress == UINT32_MAX))
-        return base_fail(error, BERYL_NO_MEMORY, "out of host memory");
+        return base_no_memory(error);
     return BERYL_OK;
 }

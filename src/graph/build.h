@@ -8,6 +8,8 @@
 /* The graph's first error stays. Gives 0. */
 graph_value graph_refuse(graph *g, beryl_status code, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
+/* The same of host memory. */
+graph_value graph_no_memory(graph *g);
 /* false: the graph has an error, or gets one that names `what`. */
 bool graph_has(graph *g, graph_value v, const char *what);
 graph_value graph_tensor_add(graph *g, base_type type, graph_role role, uint32_t rank,

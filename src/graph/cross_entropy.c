@@ -111,7 +111,7 @@ graph_value graph_linear_cross_entropy(graph *g, graph_value x, graph_value w, g
             graph_shape_text(g, of.rank, of.dim, text[2]));
     const pieces p = pieces_of(g, x, w, targets, cap);
     graph_value *sums = base_arena_take(&g->arena, p.n, sizeof *sums), right = 0;
-    if (!sums) return graph_refuse(g, BERYL_NO_MEMORY, "out of host memory");
+    if (!sums) return graph_no_memory(g);
     for (uint32_t i = 0; g->error.code == BERYL_OK && i < p.n; i++) {
         const piece o = piece_of(&p, i);
         const graph_value found = graph_gather(g, o.logits, graph_unsqueeze(g, o.at, 1), 1);
@@ -154,7 +154,7 @@ void gradient_linear_cross_entropy(gradient *s, const graph_own *own, graph_valu
     const graph_value x = own->in[0], w = own->in[1];
     const pieces p = pieces_of(g, x, w, own->in[2], own->cap);
     graph_value *parts = base_arena_take(&g->arena, p.n, sizeof *parts), sum = 0;
-    if (!parts) graph_refuse(g, BERYL_NO_MEMORY, "out of host memory");
+    if (!parts) graph_no_memory(g);
     if (g->error.code != BERYL_OK) return;
     const base_type type = graph_tensor_at(g, p.x)->type;
     const graph_value rows = graph_unsqueeze(g, gradient_where(g, are_classes(&p), d), 1);

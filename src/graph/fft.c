@@ -42,7 +42,7 @@ static complex_number root(const transform *t, uint64_t n, uint64_t k) {
 
 static double *take(graph *g, uint64_t n) {
     double *x = base_heap_take(g->heap, (size_t)n * sizeof *x);
-    if (!x) graph_refuse(g, BERYL_NO_MEMORY, "out of host memory");
+    if (!x) graph_no_memory(g);
     return x;
 }
 
@@ -53,7 +53,7 @@ static graph_value constant(const transform *t, uint32_t n, double *x, uint32_t 
     graph_value part[2] = {0};
     graph_dim dims[GRAPH_RANK_MAX] = {{0}};
     float *f = base_heap_take(g->heap, n * sizeof *f);
-    if (!f) graph_refuse(g, BERYL_NO_MEMORY, "out of host memory");
+    if (!f) graph_no_memory(g);
     for (uint32_t k = 0; f && k < (t->type == TYPE_F64 ? 2u : 1u); k++) {
         for (uint32_t i = 0; i < n; i++) {
             f[i] = (float)x[i];
@@ -143,7 +143,7 @@ static graph_value by_chirp(const transform *t, graph_value x, uint32_t axis) {
     uint32_t m = 1;
     while (m < 2 * (uint64_t)t->n - 1) m *= 2;
     complex_number *w = base_heap_take(g->heap, m * sizeof *w);
-    if (!w) return graph_refuse(g, BERYL_NO_MEMORY, "out of host memory");
+    if (!w) return graph_no_memory(g);
     for (uint32_t i = 0; i < n_in; i++) w[i] = chirp(t, i);
     x = times(t, x, axis, n_in, w, t->real_in, false);
     if (x) x = graph_fourier(g, x, axis, m, 0);

@@ -362,7 +362,7 @@ void graph_gradient(graph *g, graph_value loss, uint32_t n, const graph_value *v
     s.changed = base_arena_take(&arena, s.count, sizeof *s.changed);
     s.copies = base_arena_take(&arena, s.count, sizeof *s.copies);
     if (!s.of || !s.needed || !s.changed || !s.copies) {
-        graph_refuse(g, BERYL_NO_MEMORY, "out of host memory");
+        graph_no_memory(g);
         goto done;
     }
     for (uint32_t i = 0; i < n; i++) s.needed[values[i]] = true;
@@ -392,7 +392,7 @@ bool graph_has_gradient(base_op op) {
 graph_value graph_own_rule(graph *g, graph_own own) {
     if (!own.out || g->error.code != BERYL_OK) return 0;
     graph_own *to = base_vec_add(g->heap, &g->owns);
-    if (!to) return graph_refuse(g, BERYL_NO_MEMORY, "out of host memory");
+    if (!to) return graph_no_memory(g);
     *to = own;
     return own.out;
 }

@@ -114,7 +114,7 @@ static void expand(gradient *s, const graph_node *node, graph_value d, const boo
     a.values = graph_wide(s->g, graph_squeeze(g, node->in[2], 0));
     const uint32_t n = a.each ? (a.n.size + a.each - 1) / a.each : 0;
     graph_value *parts = base_arena_take(&g->arena, n ? n : 1, sizeof *parts);
-    if (!parts) graph_refuse(g, BERYL_NO_MEMORY, "out of host memory");
+    if (!parts) graph_no_memory(g);
     for (uint32_t i = 0; g->error.code == BERYL_OK && i < n; i++) {
         const uint32_t start = i * a.each, left = a.n.size - start;
         parts[i] = piece(&a, d, start, left < a.each ? left : a.each);

@@ -110,6 +110,10 @@ graph_value graph_refuse(graph *g, beryl_status code, const char *format, ...) {
     return 0;
 }
 
+graph_value graph_no_memory(graph *g) {
+    return graph_refuse(g, BERYL_NO_MEMORY, "out of host memory");
+}
+
 const graph_tensor *graph_tensor_at(const graph *g, graph_value v) {
     return &g->tensors.data[v < g->tensors.count ? v : 0];
 }
@@ -127,7 +131,7 @@ static graph_value add_tensor(graph *g, base_type type, graph_role role, uint32_
     if (g->error.code != BERYL_OK) return 0;
     if (rank > GRAPH_RANK_MAX) return graph_refuse(g, BERYL_UNSUPPORTED, "rank %u", rank);
     graph_tensor *t = base_vec_add(g->heap, &g->tensors);
-    if (!t) return graph_refuse(g, BERYL_NO_MEMORY, "out of memory");
+    if (!t) return graph_no_memory(g);
     t->type = type;
     t->role = role;
     t->rank = (uint8_t)rank;
@@ -206,7 +210,7 @@ graph_value graph_stored(graph *g, const graph_store *store, uint32_t index) {
     for (graph_value v = 1; v < g->tensors.count; v++)
         if (at(g, v)->role == ROLE_STORED && !at(g, v)->base && at(g, v)->stored == index) return v;
     graph_tensor *t = base_vec_add(g->heap, &g->tensors);
-    if (!t) return graph_refuse(g, BERYL_NO_MEMORY, "out of memory");
+    if (!t) return graph_no_memory(g);
     /* Larger than 2^32 elements is fine here: rows are addressed apart from their elements. */
     *t = (graph_tensor){.type = s->type,
                         .role = ROLE_STORED,
@@ -334,7 +338,7 @@ graph_value graph_op(graph *g, base_op op, const graph_value *in, graph_attrs at
     g->call = NULL;
     if (!fits) return 0;
     graph_node *node = base_vec_add(g->heap, &g->nodes);
-    if (!node) return graph_refuse(g, BERYL_NO_MEMORY, "out of host memory");
+    if (!node) return graph_no_memory(g);
     *node = (graph_node){.op = op, .n_in = (uint8_t)c.n_in, .attr = attr};
     memcpy(node->in, from, c.n_in * sizeof *from);
     for (uint32_t i = 0; i < info->n_out; i++) { /* in place: another id for the same memory */

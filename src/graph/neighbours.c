@@ -121,7 +121,7 @@ graph_value graph_umap_weights(graph *g, graph_value distances, graph_value indi
     /* [n, k] as [n, n]: at each place the weight with its index, 0 of a point and itself */
     float *counted =
         g->error.code == BERYL_OK ? base_heap_take(g->heap, n * sizeof *counted) : NULL;
-    if (!counted) return graph_refuse(g, BERYL_NO_MEMORY, "out of host memory");
+    if (!counted) return graph_no_memory(g);
     for (uint32_t i = 0; i < n; i++) counted[i] = (float)i;
     const graph_value places = graph_cast(g, graph_constant(g, n, counted), TYPE_I32, false);
     base_heap_give(g->heap, counted, n * sizeof *counted);

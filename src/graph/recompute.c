@@ -19,7 +19,7 @@ void graph_recompute_begin(graph *g) {
     }
     graph_segment *s = base_arena_take(&g->arena, 1, sizeof *s);
     if (!s) {
-        graph_refuse(g, BERYL_NO_MEMORY, "out of host memory");
+        graph_no_memory(g);
         return;
     }
     *s = (graph_segment){.before = g->segments,
@@ -67,7 +67,7 @@ static bool copy_values(gradient *s, const graph_segment *segment) {
         t.node += (uint32_t)g->nodes.count - segment->node;
         t.again = v;
         graph_tensor *to = base_vec_add(g->heap, &g->tensors);
-        if (!to) return graph_refuse(g, BERYL_NO_MEMORY, "out of host memory");
+        if (!to) return graph_no_memory(g);
         *to = t;
         s->copies[v] = (graph_value)(g->tensors.count - 1);
     }
@@ -81,7 +81,7 @@ static bool copy_nodes(gradient *s, const graph_segment *segment) {
         if (!gradient_reads_the_same(s, &node, i)) return false;
         gradient_take_copies(s, &node);
         graph_node *to = base_vec_add(g->heap, &g->nodes);
-        if (!to) return graph_refuse(g, BERYL_NO_MEMORY, "out of host memory");
+        if (!to) return graph_no_memory(g);
         *to = node;
     }
     return true;
@@ -124,7 +124,7 @@ void gradient_drop_unread(gradient *s, uint32_t n, const graph_value *gradients)
     if (!g->segments || g->error.code != BERYL_OK) return;
     bool *read = base_heap_take(g->heap, g->tensors.count);
     if (!read) {
-        graph_refuse(g, BERYL_NO_MEMORY, "out of host memory");
+        graph_no_memory(g);
         return;
     }
     for (uint32_t i = 0; i < n; i++) read[graph_base_of(g, gradients[i])] = true;

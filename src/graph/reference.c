@@ -36,7 +36,7 @@ beryl_status graph_reference_open(graph *g, graph_store *store, graph_reference 
                                   beryl_error *error) {
     *out = NULL;
     graph_reference *r = base_heap_take(g->heap, sizeof *r);
-    if (!r) return base_fail(error, BERYL_NO_MEMORY, "out of host memory");
+    if (!r) return base_no_memory(error);
     *r = (graph_reference){.heap = g->heap, .g = g, .store = store, .n = g->tensors.count};
     r->data = base_heap_take(r->heap, r->n * sizeof *r->data);
     r->bytes = base_heap_take(r->heap, r->n * sizeof *r->bytes);
@@ -51,7 +51,7 @@ beryl_status graph_reference_open(graph *g, graph_store *store, graph_reference 
     }
     if (!ok) {
         graph_reference_close(r);
-        return base_fail(error, BERYL_NO_MEMORY, "out of host memory");
+        return base_no_memory(error);
     }
     for (uint32_t i = 0; i < g->nodes.count; i++)
         for (uint32_t k = 0; k < g->nodes.data[i].n_in; k++)
@@ -116,7 +116,7 @@ static beryl_status tensor_of(graph_reference *r, const graph_node *node, graph_
         if (!r->data[base]) {
             r->bytes[base] = tensor_bytes(&r->g->tensors.data[base]);
             r->data[base] = base_heap_resize(r->heap, NULL, 0, r->bytes[base]);
-            if (!r->data[base]) return base_fail(error, BERYL_NO_MEMORY, "out of host memory");
+            if (!r->data[base]) return base_no_memory(error);
         }
         out->data = r->data[base];
     }

@@ -76,7 +76,7 @@ beryl_status reference_attention_back(reference_call *c) {
     const bool rows = !c->node->attr.attention_back.towards;
     const uint32_t lines = rows ? q->dim[0] : k->dim[1], of_line = rows ? heads : groups;
     double *sum = base_heap_take(c->heap, width * sizeof *sum);
-    if (!sum) return base_fail(c->error, BERYL_NO_MEMORY, "out of host memory");
+    if (!sum) return base_no_memory(c->error);
     for (uint32_t line = 0; line < lines; line++)
         for (uint32_t h = 0; h < of_line; h++) {
             for (uint32_t i = 0; i < width; i++) sum[i] = 0;

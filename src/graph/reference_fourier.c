@@ -53,7 +53,7 @@ beryl_status reference_fourier(reference_call *c) {
     const double scale = graph_fourier_scale(n, how), sign = how & FOURIER_BACK ? 1 : -1;
     const size_t bytes = (size_t)n * 8 * sizeof(double);
     double *memory = base_heap_take(c->heap, bytes);
-    if (!memory) return base_fail(c->error, BERYL_NO_MEMORY, "out of host memory");
+    if (!memory) return base_no_memory(c->error);
     double *in = memory + 2 * (size_t)n, *out = in + 2 * (size_t)n, *room = out + 2 * (size_t)n;
     for (uint32_t i = 0; i < n; i++) {
         const double angle = sign * 6.28318530717958647693 * i / n;

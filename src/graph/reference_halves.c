@@ -23,7 +23,7 @@ static beryl_status replace(reference_call *c, copies *all, reference_tensor *x,
     const uint64_t n = reference_count(x);
     all->bytes[i] = (size_t)(n ? n : 1) * sizeof(float);
     float *data = all->data[i] = base_heap_take(c->heap, all->bytes[i]);
-    if (!data) return base_fail(c->error, BERYL_NO_MEMORY, "out of host memory");
+    if (!data) return base_no_memory(c->error);
     for (uint64_t k = 0; given && k < n; k++)
         data[k] = (float)reference_number_at(x->t->type,
                                              (const char *)x->data + reference_offset(x, x, k) * 2)

@@ -38,7 +38,7 @@ beryl_status reference_scatter(reference_call *c) {
     const uint64_t n = reference_count(out);
     const size_t bytes = (size_t)n * sizeof(reference_number);
     reference_number *sums = adds ? base_heap_resize(c->heap, NULL, 0, bytes) : NULL;
-    if (adds && !sums) return base_fail(c->error, BERYL_NO_MEMORY, "out of host memory");
+    if (adds && !sums) return base_no_memory(c->error);
     int64_t i[GRAPH_RANK_MAX];
     for (uint64_t k = 0; k < n; k++) {
         reference_place(out, k, i);

@@ -76,7 +76,7 @@ static size_t row_bytes(uint32_t n) {
 
 static float *row_buffer(reference_call *c, uint32_t n) {
     float *p = base_heap_resize(c->heap, NULL, 0, row_bytes(n));
-    if (!p) base_fail(c->error, BERYL_NO_MEMORY, "out of host memory");
+    if (!p) base_no_memory(c->error);
     return p;
 }
 
@@ -546,7 +546,7 @@ static beryl_status ref_attention(reference_call *c) {
     const uint32_t d = q->dim[2], most = c->in[1].dim[1];
     size_t bytes = (most + d) * sizeof(double) + d * sizeof(float);
     double *memory = base_heap_resize(c->heap, NULL, 0, bytes);
-    if (!memory) return base_fail(c->error, BERYL_NO_MEMORY, "out of host memory");
+    if (!memory) return base_no_memory(c->error);
     for (uint32_t n = 0; n < q->dim[0]; n++)
         for (uint32_t h = 0; h < q->dim[1]; h++)
             attend(c, n, h, memory, memory + most, (float *)(memory + most + d));

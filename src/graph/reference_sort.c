@@ -55,7 +55,7 @@ beryl_status reference_sort(reference_call *c) {
                    size = base_type_block_bytes(x->t->type), kept = c->out[0].dim[rank - 1];
     const size_t bytes = (size_t)n * 2 * sizeof(uint32_t);
     uint32_t *index = base_heap_take(c->heap, bytes);
-    if (!index) return base_fail(c->error, BERYL_NO_MEMORY, "out of host memory");
+    if (!index) return base_no_memory(c->error);
     reference_tensor at[3] = {*x, c->out[0], c->out[1]};
     uint64_t count = 1;
     for (uint32_t i = 0; i + 1 < rank; i++) count *= x->dim[i];

@@ -29,7 +29,7 @@ graph_value graph_hann(graph *g, uint32_t size) {
     if (g->error.code != BERYL_OK || !size)
         return graph_refuse(g, BERYL_MISUSE, "a window of no elements");
     float *w = base_heap_take(g->heap, size * sizeof *w);
-    if (!w) return graph_refuse(g, BERYL_NO_MEMORY, "out of host memory");
+    if (!w) return graph_no_memory(g);
     for (uint32_t i = 0; i < size; i++)
         w[i] = (float)(0.5 - 0.5 * cos(6.28318530717958647693 * i / size));
     const graph_value v = graph_constant(g, size, w);
@@ -110,7 +110,7 @@ graph_value graph_welch(graph *g, graph_value x, graph_value window, uint32_t si
     x = x ? graph_squeeze(g, x, rank - 1) : 0;
     /* frequencies below 0 are in those above */
     float *twice = x ? base_heap_take(g->heap, half * sizeof *twice) : NULL;
-    if (!twice) return x ? graph_refuse(g, BERYL_NO_MEMORY, "out of host memory") : 0;
+    if (!twice) return x ? graph_no_memory(g) : 0;
     for (uint32_t i = 0; i < half; i++)
         twice[i] = (i && 2 * i != size ? 2 : 1) / (rate * (window ? 1 : (float)size));
     const graph_value by = graph_constant(g, half, twice);

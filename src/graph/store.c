@@ -475,8 +475,8 @@ static beryl_status portion_from(const graph_store *s, const store_place *at, po
                          (unsigned long long)file_row_of(t));
     char *memory = device_buffer_memory(s->device, s->buffers.data[shard->buffer].id);
     if (memory && widest < IN_PLACE_BYTES / PACK_THREADS) most = IN_PLACE_BYTES / PACK_THREADS;
-    if (BUILD_IS_MODULE && most > ALONE_BYTES && most > 4 * widest)
-        most = 4 * widest > ALONE_BYTES ? 4 * widest : ALONE_BYTES;
+    const uint64_t alone = 4 * widest > ALONE_BYTES ? 4 * widest : ALONE_BYTES;
+    if (BUILD_IS_MODULE && most > alone) most = alone;
     uint64_t n = most / widest;
     if (n > 4) n -= n % 4; /* so that every plane is cut at a multiple of 4 bytes */
     if (n > shard->n_row - at->row) n = shard->n_row - at->row;
@@ -670,7 +670,7 @@ beryl_status store_write_rows(graph_store *s, uint32_t index, const beryl_source
     const uint64_t most = widest < PACK_PIECE_BYTES / 4 ? PACK_PIECE_BYTES / widest / 4 * 4 : 4;
     const size_t size = (size_t)(most * row), room = (size_t)(most * widest) + 4;
     char *rows = base_heap_take(s->heap, size + room);
-    beryl_status status = rows ? BERYL_OK : base_fail(error, BERYL_NO_MEMORY, "out of host memory");
+    beryl_status status = rows ? BERYL_OK : base_no_memory(error);
     for (uint32_t i = 0; i < t->n_shard && t->shard[i].row < n; i++) {
         const store_shard *shard = &t->shard[i];
         const uint64_t left = n - shard->row, end = left < shard->n_row ? left : shard->n_row;

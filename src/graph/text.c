@@ -116,7 +116,7 @@ beryl_status graph_text_print(const graph *g, const graph_store *store, base_tex
         base_text_print(out, "output %%%u", v);
         print_name(graph_tensor_at(g, v)->name, out);
     }
-    return out->failed ? base_fail(error, BERYL_NO_MEMORY, "out of host memory") : BERYL_OK;
+    return out->failed ? base_no_memory(error) : BERYL_OK;
 }
 
 /* ---- words ----------------------------------------------------------------------------------- */
@@ -139,8 +139,7 @@ static void bad(parser *p, const char *what) {
 }
 
 static void no_memory(parser *p) {
-    if (p->status == BERYL_OK)
-        p->status = base_fail(p->error, BERYL_NO_MEMORY, "out of host memory");
+    if (p->status == BERYL_OK) p->status = base_no_memory(p->error);
 }
 
 static bool line_ends(parser *p) {

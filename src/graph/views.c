@@ -390,7 +390,7 @@ graph_value graph_stack(graph *g, uint32_t n, const graph_value *x, uint32_t axi
     if (g->error.code != BERYL_OK) return 0;
     if (!n) return graph_refuse(g, BERYL_MISUSE, "stack of nothing");
     graph_value *with = base_arena_take(&g->arena, n, sizeof *with);
-    if (!with) return graph_refuse(g, BERYL_NO_MEMORY, "out of memory");
+    if (!with) return graph_no_memory(g);
     for (uint32_t i = 0; i < n; i++) with[i] = graph_unsqueeze(g, x[i], axis);
     return g->error.code == BERYL_OK ? graph_concat(g, n, with, axis) : 0;
 }

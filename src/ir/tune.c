@@ -166,7 +166,7 @@ static beryl_status read_lines(ir_cache *c, const char *data, size_t size, beryl
         const char *end = memchr(data + at, '\n', size - at);
         const base_view line = {data + at, end ? (size_t)(end - data) - at : size - at};
         entry *e = base_vec_add(c->heap, &c->entries);
-        if (!e) return base_fail(error, BERYL_NO_MEMORY, "out of host memory");
+        if (!e) return base_no_memory(error);
         at += line.size + 1;
         if (end && read_line(line, e)) continue;
         c->damaged = true;
@@ -241,7 +241,7 @@ static beryl_status write_cache(ir_cache *c, const entry *more, beryl_error *err
     entry *e = base_vec_add(c->heap, &c->entries);
     if (e) *e = *more;
     for (size_t i = 0; i < c->entries.count; i++) write_line(&text, &c->entries.data[i]);
-    status = text.failed || !e ? base_fail(error, BERYL_NO_MEMORY, "out of host memory")
+    status = text.failed || !e ? base_no_memory(error)
                                : base_file_write(c->path, text.data, text.size, error);
     base_text_fini(&text);
     return status;

@@ -98,7 +98,7 @@ beryl_status media_wav_read(base_heap *heap, const void *data, size_t size, cons
     out->n = (size_t)window.most;
     out->n_rest = n - window.first - window.most;
     out->samples = base_heap_take(heap, out->n * sizeof *out->samples);
-    if (!out->samples && out->n) return base_fail(error, BERYL_NO_MEMORY, "out of host memory");
+    if (!out->samples && out->n) return base_no_memory(error);
     for (size_t i = 0; i < out->n; i++) {
         double sum = 0;
         for (uint32_t c = 0; c < w.channels; c++)
@@ -156,7 +156,7 @@ beryl_status media_resample(base_heap *heap, const media_sound *in, uint32_t rat
     if (weights) out->samples = base_heap_take(heap, out->n * sizeof *out->samples);
     if (!out->samples && n) {
         base_heap_give(heap, weights, bytes);
-        return base_fail(error, BERYL_NO_MEMORY, "out of host memory");
+        return base_no_memory(error);
     }
     for (uint32_t p = 0; p < phases; p++)
         for (uint32_t k = 0; k < taps; k++) {

@@ -159,7 +159,7 @@ void onnx_linear_attention(onnx_call *c) {
     a.v = in_heads(c, &a, 2, (uint32_t[]){a.h, 1, a.d_v});
     graph_value *steps = base_arena_take(c->arena, a.n, sizeof *steps);
     if (!steps) {
-        graph_refuse(g, BERYL_NO_MEMORY, "out of host memory");
+        graph_no_memory(g);
         return;
     }
     for (uint32_t i = 0; i < a.n; i++) {

@@ -62,7 +62,7 @@ static onnx_value known_number(onnx_call *c, base_type type, int64_t number) {
 static bool list(onnx_call *c, listed_values *to, const onnx_value *out, size_t n) {
     for (size_t k = 0; k < n; k++) {
         onnx_value *at = base_vec_add(c->g->heap, to);
-        if (!at) return graph_refuse(c->g, BERYL_NO_MEMORY, "out of host memory"), false;
+        if (!at) return graph_no_memory(c->g), false;
         *at = out[k];
     }
     return true;
@@ -143,7 +143,7 @@ static void scan_results(onnx_call *c, const scanning *s, listed_values *listed)
         onnx_call *one = base_arena_take(c->arena, 1, sizeof *one);
         onnx_shape shape = {.rank = 0};
         if (!one) {
-            graph_refuse(c->g, BERYL_NO_MEMORY, "out of host memory");
+            graph_no_memory(c->g);
             return;
         }
         *one = (onnx_call){.s = c->s, .g = c->g, .arena = c->arena, .node = c->node, .n_in = 1};

@@ -99,7 +99,7 @@ static bool name_set(onnx_import_state *s, base_view name, onnx_value value) {
     onnx_value *at = base_vec_add(s->g->heap, &s->values);
     if (at) *at = value;
     if (at && base_map_set(&s->scope->names, name, (uint32_t)(s->values.count - 1))) return true;
-    graph_refuse(s->g, BERYL_NO_MEMORY, "out of host memory");
+    graph_no_memory(s->g);
     return false;
 }
 
@@ -134,7 +134,7 @@ onnx_array *onnx_array_make(onnx_call *c, base_type type, uint32_t rank, const u
         a->data = base_arena_take(c->arena, (size_t)(n ? n : 1), base_type_block_bytes(type));
     }
     if (a && a->data) return a;
-    graph_refuse(c->g, BERYL_NO_MEMORY, "out of host memory");
+    graph_no_memory(c->g);
     return NULL;
 }
 
@@ -145,7 +145,7 @@ bool onnx_has_room(const onnx_call *c, uint64_t bytes) {
 /* A tensor of the file; numbers that lie there as they are stay there. NULL: refused. */
 static const onnx_array *array_of(onnx_import_state *s, const onnx_tensor *t) {
     onnx_array *a = base_arena_take(s->arena, 1, sizeof *a);
-    if (!a) return graph_refuse(s->g, BERYL_NO_MEMORY, "out of host memory"), NULL;
+    if (!a) return graph_no_memory(s->g), NULL;
     if (!onnx_type_of(t->kind, &a->type)) {
         graph_refuse(s->g, BERYL_UNSUPPORTED, "tensor '%.*s' is of type %s",
                      (int)(t->name.size < 100 ? t->name.size : 100), t->name.data,
@@ -167,7 +167,7 @@ static const onnx_array *array_of(onnx_import_state *s, const onnx_tensor *t) {
         /* no more than can come from the message's bytes */
         fits = n <= (uint64_t)t->typed.size * 8;
         void *to = fits ? base_arena_take(s->arena, 1, (size_t)(size ? size : 1)) : NULL;
-        if (fits && !to) return graph_refuse(s->g, BERYL_NO_MEMORY, "out of host memory"), NULL;
+        if (fits && !to) return graph_no_memory(s->g), NULL;
         fits = fits && onnx_tensor_copy(t, to, (size_t)size);
         a->data = to;
         a->lasting = true;
@@ -184,7 +184,7 @@ static const onnx_array *loaded(onnx_import_state *s, graph *g, const onnx_array
     if (a->data || !a->from) return a->data ? a : NULL;
     const size_t size = (size_t)onnx_array_count(a) * base_type_block_bytes(a->type);
     onnx_array *copy = base_arena_take(s->arena, 1, sizeof *copy);
-    if (!copy) return graph_refuse(g, BERYL_NO_MEMORY, "out of host memory"), NULL;
+    if (!copy) return graph_no_memory(g), NULL;
     *copy = *a;
     copy->data = s->options->load(s->options->context, a->from, size);
     if (copy->data) return copy;
@@ -208,7 +208,7 @@ static graph_value fold_input(folding *f, const onnx_array *a) {
     for (uint32_t i = 0; i < a->rank; i++) d[i] = (graph_dim){a->dim[i], 0};
     const graph_value v = graph_input(f->g, "", a->type, a->rank, d);
     onnx_value *at = v ? base_vec_add(f->heap, &f->in) : NULL;
-    if (!at) return v ? graph_refuse(f->g, BERYL_NO_MEMORY, "out of host memory") : 0;
+    if (!at) return v ? graph_no_memory(f->g) : 0;
     *at = (onnx_value){.v = v, .array = a};
     return v;
 }
@@ -217,7 +217,7 @@ static uint32_t fold_constant(void *context, uint32_t n, const float *numbers) {
     folding *f = context;
     onnx_array *a = base_arena_take(f->arena, 1, sizeof *a);
     float *copy = base_arena_take(f->arena, n, sizeof *copy);
-    if (!a || !copy) return graph_refuse(f->g, BERYL_NO_MEMORY, "out of host memory");
+    if (!a || !copy) return graph_no_memory(f->g);
     memcpy(copy, numbers, n * sizeof *copy);
     *a = (onnx_array){.type = TYPE_F32, .rank = 1, .dim = {n}, .data = copy};
     return fold_input(f, a);
@@ -557,7 +557,7 @@ bool onnx_only_reader(const onnx_call *c, onnx_call *reader) {
 static void run_node(onnx_import_state *s, const onnx_node *node) {
     onnx_call *c = base_heap_take(s->g->heap, sizeof *c);
     if (!c) {
-        graph_refuse(s->g, BERYL_NO_MEMORY, "out of host memory");
+        graph_no_memory(s->g);
         return;
     }
     *c = call_of(s, node);
@@ -640,7 +640,7 @@ static graph_dim extent_of(onnx_import_state *s, base_view name) {
         if (base_view_equal(base_view_of(s->g->extents[i].name), name))
             return (graph_dim){s->g->extents[i].bound, (uint8_t)i};
     const char *kept = base_arena_text(s->arena, name.data ? name.data : "", name.size);
-    if (!kept) graph_refuse(s->g, BERYL_NO_MEMORY, "out of host memory");
+    if (!kept) graph_no_memory(s->g);
     const uint32_t most = s->options->extent_most;
     return kept ? (graph_dim){most, graph_extent_add(s->g, kept, most)} : (graph_dim){0};
 }
@@ -699,11 +699,11 @@ static bool add_input(onnx_import_state *s, const onnx_info *info, onnx_port *po
     if (given && given->array.type != port->type)
         return refuse(s->g, "another type is given for input", info->name), false;
     port->name = base_arena_text(s->arena, info->name.data, info->name.size);
-    if (!port->name) return graph_refuse(s->g, BERYL_NO_MEMORY, "out of host memory"), false;
+    if (!port->name) return graph_no_memory(s->g), false;
     if (!input_shape(s, info, given, port)) return false;
     onnx_value x = {0};
     onnx_array *a = base_arena_take(s->arena, 1, sizeof *a);
-    if (!a) return graph_refuse(s->g, BERYL_NO_MEMORY, "out of host memory"), false;
+    if (!a) return graph_no_memory(s->g), false;
     *a = (onnx_array){.type = port->type, .rank = port->rank};
     for (uint32_t i = 0; i < port->rank; i++) a->dim[i] = port->dim[i].size;
     if (!onnx_array_count(a)) { /* nothing is always known */
@@ -725,7 +725,7 @@ static bool add_output(onnx_import_state *s, const onnx_info *info, onnx_port *p
     if (!outputs_of(s, info->name, &x)) return false;
     onnx_call c = {.s = s, .g = s->g, .arena = s->arena};
     port->name = base_arena_text(s->arena, info->name.data, info->name.size);
-    if (!port->name) return graph_refuse(s->g, BERYL_NO_MEMORY, "out of host memory"), false;
+    if (!port->name) return graph_no_memory(s->g), false;
     c.in[0] = x;
     c.n_in = 1;
     onnx_shape shape;
@@ -743,11 +743,11 @@ static void run_model(onnx_import_state *s, onnx_ports *ports) {
     ports->in = base_arena_take(s->arena, from->n_in ? from->n_in : 1, sizeof *ports->in);
     ports->out = base_arena_take(s->arena, from->n_out ? from->n_out : 1, sizeof *ports->out);
     if (!ports->in || !ports->out) {
-        graph_refuse(s->g, BERYL_NO_MEMORY, "out of host memory");
+        graph_no_memory(s->g);
         return;
     }
     if (!onnx_readers_add(&s->readers, from, false)) {
-        graph_refuse(s->g, BERYL_NO_MEMORY, "out of host memory");
+        graph_no_memory(s->g);
         return;
     }
     if (!add_tensors(s, from)) return;

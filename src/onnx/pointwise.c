@@ -196,7 +196,7 @@ void onnx_bit_cast(onnx_call *c) {
     onnx_array *to = base_arena_take(c->arena, 1, sizeof *to);
     if (!onnx_type_of(kind, &type) || base_type_block_bytes(type) != base_type_block_bytes(a->type))
         onnx_refuse(c, "to %s", onnx_kind_name(kind));
-    else if (!to) graph_refuse(c->g, BERYL_NO_MEMORY, "out of host memory");
+    else if (!to) graph_no_memory(c->g);
     else {
         *to = *a;
         to->type = type;

@@ -151,7 +151,7 @@ static void run_all(onnx_call *c, graph_value x, uint32_t n_dir, uint32_t h, boo
     graph_value *lines = base_arena_take(c->arena, (size_t)n * 2, sizeof *lines), last[2],
                 memory[2], pair[2];
     if (!lines) {
-        graph_refuse(g, BERYL_NO_MEMORY, "out of host memory");
+        graph_no_memory(g);
         return;
     }
     for (uint32_t i = 0; i < n_dir; i++) {

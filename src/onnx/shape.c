@@ -150,7 +150,7 @@ static void give_reshaped(onnx_call *c, uint32_t rank, const graph_dim *dim) {
     if (constant && !c->in[0].v) {
         onnx_array *to = base_arena_take(c->arena, 1, sizeof *to);
         if (!to) {
-            graph_refuse(c->g, BERYL_NO_MEMORY, "out of host memory");
+            graph_no_memory(c->g);
             return;
         }
         *to = *a;

@@ -128,7 +128,7 @@ void onnx_mel_weights(onnx_call *c) {
     int64_t *at = a ? base_arena_take(c->arena, bands + 2, sizeof *at) : NULL;
     double *weights = at ? base_arena_take(c->arena, (size_t)n * bands, sizeof *weights) : NULL;
     if (!weights) {
-        if (a) graph_refuse(c->g, BERYL_NO_MEMORY, "out of host memory");
+        if (a) graph_no_memory(c->g);
         return;
     }
     for (size_t i = 0; i < (size_t)n * bands; i++) weights[i] = 0;

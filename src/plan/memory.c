@@ -12,7 +12,7 @@ static beryl_status list_items(plan_memory *p, const plan_record *record, beryl_
     const graph *g = record->g;
     const uint64_t align = device_caps_of(p->device)->align_binding;
     if (!base_vec_reserve(p->heap, &p->items, g->tensors.count + record->scratches.count))
-        return base_fail(error, BERYL_NO_MEMORY, "out of host memory");
+        return base_no_memory(error);
     for (graph_value v = 0; v < g->tensors.count; v++) {
         const graph_tensor *t = &g->tensors.data[v];
         plan_item *it = base_vec_add(p->heap, &p->items);
@@ -105,7 +105,7 @@ static beryl_status place_items(plan_memory *p, const plan_record *record, beryl
     bool *done = base_arena_take(&arena, n, sizeof *done);
     uint32_t *order = base_arena_take(&arena, n, sizeof *order);
     if (!done || !order) {
-        status = base_fail(error, BERYL_NO_MEMORY, "out of host memory");
+        status = base_no_memory(error);
         goto end;
     }
     for (uint32_t s = 0; s < record->steps.count; s++)
@@ -147,8 +147,7 @@ beryl_status plan_memory_make(plan_memory *p, bool placed, beryl_error *error) {
     if (p->inputs_bytes) {
         status = device_buffer_make(p->device, p->inputs_bytes, "inputs", &p->input_buffer, error);
         if (status == BERYL_OK && !placed) p->inputs = base_heap_take(p->heap, p->inputs_bytes);
-        if (status == BERYL_OK && !placed && !p->inputs)
-            return base_fail(error, BERYL_NO_MEMORY, "out of host memory");
+        if (status == BERYL_OK && !placed && !p->inputs) return base_no_memory(error);
     }
     for (int c = 0; status == BERYL_OK && c < PLAN_COLOUR_MAX; c++)
         if (p->arena_sizes[c])

@@ -152,8 +152,7 @@ beryl_status graph_pass_all(graph *g, graph_store *store, const graph_exec_optio
                             beryl_error *error) {
     graph_pass_dead(g);
     if (BUILD_HAS_TRAINING && store->device) cast_rows(g);
-    if (BUILD_HAS_TRAINING && g->halves && !make_halves_early(g))
-        return base_fail(error, BERYL_NO_MEMORY, "out of host memory");
+    if (BUILD_HAS_TRAINING && g->halves && !make_halves_early(g)) return base_no_memory(error);
     if (BUILD_HAS_GRAPHS) graph_pass_concats(g);
     beryl_status status = graph_pass_fuse(g, store, options, error);
     if (status == BERYL_OK) status = graph_pass_chains(g, store, error);

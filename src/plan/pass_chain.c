@@ -436,5 +436,5 @@ beryl_status graph_pass_chains(graph *g, graph_store *store, beryl_error *error)
     g->last_reader = NULL;
     base_heap_give(g->heap, last, n_value * sizeof *last);
     base_heap_give(g->heap, needed, n + 1);
-    return good ? BERYL_OK : base_fail(error, BERYL_NO_MEMORY, "out of host memory");
+    return good ? BERYL_OK : base_no_memory(error);
 }

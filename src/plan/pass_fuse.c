@@ -164,7 +164,7 @@ static graph_region region_of(const fusing *p, const group *set) {
 static void join(fusing *p, const group *set, fused_kind kind, const void *detail) {
     if (graph_pass_join(p->g, set->members, set->n, set->outs, set->n_out, kind, detail))
         count_uses(p);
-    else p->status = base_fail(p->error, BERYL_NO_MEMORY, "out of host memory");
+    else p->status = base_no_memory(p->error);
 }
 
 static bool used_once(const fusing *p, graph_value v) {
@@ -192,7 +192,7 @@ static graph_node *only_user(const fusing *p, graph_value v, base_op op) {
 static void join_products(fusing *p, const fused_matvec *f, const group *set) {
     fused_matvec *kept = base_arena_take(&p->g->arena, 1, sizeof *kept);
     if (!kept) {
-        p->status = base_fail(p->error, BERYL_NO_MEMORY, "out of host memory");
+        p->status = base_no_memory(p->error);
         return;
     }
     *kept = *f;
@@ -527,7 +527,7 @@ static void fuse_attention(fusing *p, uint32_t index) {
         a.stats = graph_intermediate(p->g, TYPE_F32, 4, dims);
     }
     if (!kept || (a.n_split > 1 && !a.stats)) {
-        p->status = base_fail(p->error, BERYL_NO_MEMORY, "out of host memory");
+        p->status = base_no_memory(p->error);
         return;
     }
     *kept = a;
@@ -539,7 +539,7 @@ static void fuse_attention(fusing *p, uint32_t index) {
 static void *keep(fusing *p, const void *detail, size_t size) {
     void *kept = base_arena_take(&p->g->arena, 1, size);
     if (kept) memcpy(kept, detail, size);
-    else p->status = base_fail(p->error, BERYL_NO_MEMORY, "out of host memory");
+    else p->status = base_no_memory(p->error);
     return kept;
 }
 
@@ -679,7 +679,7 @@ beryl_status graph_pass_fuse(graph *g, graph_store *store, const graph_exec_opti
                 .n_tensor = n,
                 .error = error};
     p.n_use = base_arena_take(&g->arena, n, sizeof *p.n_use);
-    if (!p.n_use) return base_fail(error, BERYL_NO_MEMORY, "out of host memory");
+    if (!p.n_use) return base_no_memory(error);
     count_uses(&p);
     for (uint32_t i = 0; p.status == BERYL_OK && i < g->nodes.count; i++)
         if (!g->nodes.data[i].dead && g->nodes.data[i].op == OP_ATTENTION) fuse_attention(&p, i);

@@ -238,5 +238,5 @@ beryl_status graph_pass_updates(graph *g, graph_store *store, beryl_error *error
             else break;
         }
     }
-    return good && join(&u) ? BERYL_OK : base_fail(error, BERYL_NO_MEMORY, "out of host memory");
+    return good && join(&u) ? BERYL_OK : base_no_memory(error);
 }

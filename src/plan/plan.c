@@ -97,7 +97,7 @@ static beryl_status lay_out_first(graph_exec *e, const graph *was, uint32_t n, u
     const bool copied = graph_lists_copy(was, &next.g);
     if (copied) exchange(e, &next);
     way_drop(e, &next);
-    if (!copied) return base_fail(error, BERYL_NO_MEMORY, "out of host memory");
+    if (!copied) return base_no_memory(error);
     graph_recompute_first(e->g, n);
     e->recomputes = n;
     const beryl_status status = lay_out(e, error);
@@ -146,7 +146,7 @@ static beryl_status lay_out_ways(graph_exec *e, beryl_error *error) {
     plan_record_init(&was.record, e->heap, e->g);
     beryl_status status = graph_lists_copy(e->g, &was.g)
                               ? lay_out_first(e, &was.g, all ? 0 : n, bytes[!all], error)
-                              : base_fail(error, BERYL_NO_MEMORY, "out of host memory");
+                              : base_no_memory(error);
     if (status == BERYL_OK) status = lay_out_first(e, &was.g, all ? n : 0, bytes[all], error);
     if (status == BERYL_OK && asked && !all) status = lay_out_first(e, &was.g, asked, &some, error);
     if (status == BERYL_OK && o->recompute == GRAPH_KEEP_OR_RECOMPUTE && !fits(e))
@@ -163,9 +163,7 @@ static beryl_status make_plan(graph_exec *e, bool segments, beryl_error *error) 
     const size_t n_step = e->record.steps.count,
                  n = n_step * (e->options.stamped ? 2 : 1) + 2 + PLAN_FETCH_MAX;
     for (size_t s = 0; s < n_step; s++) e->work += e->record.steps.data[s].bytes;
-    return base_vec_reserve(e->heap, &e->commands, n)
-               ? BERYL_OK
-               : base_fail(error, BERYL_NO_MEMORY, "out of host memory");
+    return base_vec_reserve(e->heap, &e->commands, n) ? BERYL_OK : base_no_memory(error);
 }
 
 beryl_status graph_exec_open(graph *g, graph_store *store, const graph_exec_options *options,
@@ -174,7 +172,7 @@ beryl_status graph_exec_open(graph *g, graph_store *store, const graph_exec_opti
     beryl_status status = graph_status(g, error);
     if (status != BERYL_OK) return status;
     graph_exec *e = base_heap_take(g->heap, sizeof *e);
-    if (!e) return base_fail(error, BERYL_NO_MEMORY, "out of host memory");
+    if (!e) return base_no_memory(error);
     e->heap = g->heap;
     e->g = g;
     e->store = store;

@@ -703,7 +703,7 @@ beryl_status tile_update(lowering *l, const graph_node *node, beryl_error *error
         n_group += n;
     }
     const beryl_status status = tile_end(&k, (lower_count){n_group, 0}, 1, error);
-    return good ? status : base_fail(error, BERYL_NO_MEMORY, "out of host memory");
+    return good ? status : base_no_memory(error);
 }
 
 /* ---- the lowerings --------------------------------------------------------------------------- */

@@ -241,7 +241,7 @@ static beryl_status print(base_arena *arena, const ir_kernel *kernel, const char
     *out = text.failed ? NULL : base_arena_text(arena, text.data, text.size);
     *size = text.size;
     base_text_fini(&text);
-    return *out ? BERYL_OK : base_fail(error, BERYL_NO_MEMORY, "out of host memory");
+    return *out ? BERYL_OK : base_no_memory(error);
 }
 
 /* The kernel after the passes, as text of the device's language; what takes the IR itself gets
@@ -352,7 +352,7 @@ static beryl_status keep_trial(tile_kernel *k, tile_made *made, beryl_error *err
     made->k = *k;
     if (to) *to = *made;
     else base_arena_fini(&k->arena);
-    return to ? BERYL_OK : base_fail(error, BERYL_NO_MEMORY, "out of host memory");
+    return to ? BERYL_OK : base_no_memory(error);
 }
 
 beryl_status tile_end_3d(tile_kernel *k, lower_count x, uint32_t per_x, lower_count y,

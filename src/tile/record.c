@@ -368,7 +368,7 @@ static beryl_status program_of(lowering *l, const lower_step *s, device_program 
     memcpy(desc.workgroup, s->kernel.workgroup, sizeof desc.workgroup);
     desc.launch_bytes = s->kernel.launch_bytes;
     store_program *entry = base_vec_add(store->heap, &store->programs);
-    if (!entry) return base_fail(error, BERYL_NO_MEMORY, "out of host memory");
+    if (!entry) return base_no_memory(error);
     *entry = (store_program){.hash = s->kernel.hash,
                              .f16 = s->kernel.uses_f16,
                              .subgroups = s->kernel.uses_subgroups,
@@ -385,8 +385,7 @@ static beryl_status keep_texts(plan_record *p, const lower_step *s, plan_step *s
     lower_binding *names = base_arena_take(&p->arena, s->kernel.n_binding + 1, sizeof *names);
     const char *code =
         s->kernel.text ? base_arena_text(&p->arena, s->kernel.text, s->kernel.size) : NULL;
-    if (!names || (s->kernel.text && !code))
-        return base_fail(error, BERYL_NO_MEMORY, "out of host memory");
+    if (!names || (s->kernel.text && !code)) return base_no_memory(error);
     memcpy(names, s->kernel.bindings, s->kernel.n_binding * sizeof *names);
     st->names = names;
     st->texts = (lower_texts){
@@ -410,8 +409,7 @@ beryl_status lower_step_end(lower_step *s, beryl_error *error) {
         return s->error.code;
     }
     plan_step *st = base_vec_add(p->heap, &p->steps);
-    if (!st || !base_vec_reserve(p->heap, &p->patches, s->n_patch))
-        return base_fail(error, BERYL_NO_MEMORY, "out of host memory");
+    if (!st || !base_vec_reserve(p->heap, &p->patches, s->n_patch)) return base_no_memory(error);
     uint32_t index = (uint32_t)(p->steps.count - 1);
     st->n_binding = s->kernel.n_binding;
     st->node = (uint32_t)(s->node - p->g->nodes.data);
@@ -424,7 +422,7 @@ beryl_status lower_step_end(lower_step *s, beryl_error *error) {
     }
     st->label =
         base_arena_print(&p->arena, "%s %s %s", graph_op_name(s->node->op), s->name, weight);
-    if (!st->label) return base_fail(error, BERYL_NO_MEMORY, "out of host memory");
+    if (!st->label) return base_no_memory(error);
     st->bytes = p->bytes_pending;
     st->product = p->product;
     st->form = p->form;
@@ -445,7 +443,7 @@ beryl_status lower_step_end(lower_step *s, beryl_error *error) {
     if (need > p->params_bytes) {
         size_t grown = need + 64 * DEVICE_PARAM_ALIGN;
         unsigned char *params = base_heap_resize(p->heap, p->params, p->params_bytes, grown);
-        if (!params) return base_fail(error, BERYL_NO_MEMORY, "out of host memory");
+        if (!params) return base_no_memory(error);
         memset(params + p->params_bytes, 0, grown - p->params_bytes);
         p->params = params;
         p->params_bytes = grown;

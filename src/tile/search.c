@@ -331,13 +331,12 @@ beryl_status tile_search(tile_kernel *k, const ir_kernel *plain,
     uint64_t key;
     base_arena arena;
     if (!BUILD_HAS_TUNING || !search) return BERYL_OK;
-    if (!key_of(k, plain, extents, &key))
-        return base_fail(error, BERYL_NO_MEMORY, "out of host memory");
+    if (!key_of(k, plain, extents, &key)) return base_no_memory(error);
     tuning_of(k, plain, extents, by_rule, search->cache, &t);
     if (!search->again && ir_tuned(heap, &t, &found)) return BERYL_OK;
     if (!is_turn(k->l, key)) return BERYL_OK;
     searching *s = searching_open(k->l);
-    if (!s) return base_fail(error, BERYL_NO_MEMORY, "out of host memory");
+    if (!s) return base_no_memory(error);
     s->k = k;
     s->counts = counts;
     s->by_rule = by_rule;
@@ -506,7 +505,7 @@ static beryl_status search_numbers(lowering *l, const graph_node *node, lower_fn
                                    beryl_error *error) {
     lower_search *search = l->search;
     searching *s = searching_open(l);
-    if (!s) return base_fail(error, BERYL_NO_MEMORY, "out of host memory");
+    if (!s) return base_no_memory(error);
     s->node = node;
     s->lower = lower;
     s->n = t->n;
@@ -538,7 +537,7 @@ beryl_status tile_choices_find(lowering *l, const graph_node *node, lower_fn *lo
     beryl_status status = try_numbers(l, node, lower, NULL, 0, &asked, &why);
     if (status == BERYL_OK && asked.n) {
         bool known = choosing_of(l, &asked, &t);
-        if (!known) status = base_fail(&why, BERYL_NO_MEMORY, "out of host memory");
+        if (!known) status = base_no_memory(&why);
         t.cache = l->store->schedules;
         known = known && ir_tuned_numbers(&t, out->given);
         if (status == BERYL_OK && l->search && (!known || l->search->again) && is_turn(l, t.key)) {

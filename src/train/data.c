@@ -27,7 +27,7 @@ typedef struct reading {
 } reading;
 
 static beryl_status no_memory(const reading *r) {
-    return base_fail(r->error, BERYL_NO_MEMORY, "out of host memory");
+    return base_no_memory(r->error);
 }
 
 /* ---- rows ------------------------------------------------------------------------------------ */

@@ -42,8 +42,7 @@ beryl_status train_pass_build(const train_pass_desc *d, train_pass *pass, beryl_
     pass->share = graph_input(g, "share", TYPE_F32, 1, &one);
     const graph_value loss =
         graph_mul(g, graph_reduce(g, OP_SUM, pass->text.losses, 1, 0), pass->share);
-    if (!add_gradients(d, pass, loss))
-        return base_fail(error, BERYL_NO_MEMORY, "out of host memory");
+    if (!add_gradients(d, pass, loss)) return base_no_memory(error);
     return graph_status(g, error);
 }
 
@@ -81,7 +80,7 @@ beryl_status train_update_build(const graph_store *store, base_heap *heap,
     *update = (train_update){.g = graph_open(heap)};
     graph *g = update->g;
     graph_value *d = g ? base_arena_take(&g->arena, adapter->n, sizeof *d) : NULL;
-    if (!d) return base_fail(error, BERYL_NO_MEMORY, "out of host memory");
+    if (!d) return base_no_memory(error);
     update->numbers = graph_input(g, "numbers", TYPE_F32, 1, &(graph_dim){3, 0});
     for (uint32_t i = 0; i < adapter->n; i++)
         d[i] = graph_stored(g, store, adapter->matrices[i].gradient);

@@ -83,7 +83,7 @@ beryl_status train_order_read(base_arena *arena, const char *json, size_t size, 
     *out = n && n_epoch > SIZE_MAX / n ? NULL
                                        : base_arena_take(arena, (size_t)n_epoch * n, sizeof **out);
     uint8_t *seen = base_arena_take(arena, n, 1);
-    if (!*out || !seen) return base_fail(error, BERYL_NO_MEMORY, "out of host memory");
+    if (!*out || !seen) return base_no_memory(error);
     const base_json *epoch = top->child;
     for (uint32_t e = 0; !status && e < n_epoch; e++, epoch = epoch->next)
         status = read_epoch(epoch, e, n, *out + (size_t)e * n, seen, error);

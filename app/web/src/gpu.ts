@@ -137,7 +137,7 @@ export class Gpu {
 
     private constructor(device: GPUDevice, facts: string, bell: Bell) {
         this.#device = device;
-        this.#uploads = new Uploads(device, (done, bytes) => this.#after(done, () => this.#wrote(bytes), () => this.#wrote(bytes)));
+        this.#uploads = new Uploads(device, (done, bytes) => this.#writes(done, bytes));
         this.#facts = facts;
         this.#bell = bell;
         device.addEventListener("uncapturederror", (event) => {
@@ -270,7 +270,7 @@ export class Gpu {
     }
 
     /* `promise` has ended: then tells C, unless all is closed by then. */
-    #after<T>(promise: Promise<T>, then: (value: T) => void, failed: (thrown: unknown) => void): void {
+    #after<T>(promise: Promise<T>, then: (value: T) => void, failed: (thrown: unknown) => void = then as () => void): void {
         this.#outstanding++;
         const end = (tell: () => void): void => {
             this.#outstanding--;
@@ -414,7 +414,7 @@ export class Gpu {
             this.#view()?.setFloat64(this.#shared + SHARED.settled, number, true);
             this.#full = "";
         };
-        this.#after(this.#made, answer, answer);
+        this.#after(this.#made, answer);
     }
 
     #buffer(handle: number): GPUBuffer {
@@ -431,8 +431,7 @@ export class Gpu {
         }
         this.#writeNow(to, offset, from, at, size);
         this.#device.queue.submit([]); // for which some implementations wait
-        const wrote = (): void => this.#wrote(size);
-        this.#after(this.#device.queue.onSubmittedWorkDone(), wrote, wrote);
+        this.#writes(this.#device.queue.onSubmittedWorkDone(), size);
     }
 
     /* After what was written before. */
@@ -442,9 +441,9 @@ export class Gpu {
         this.#device.queue.writeBuffer(to, offset, from as ArrayBuffer, at, size);
     }
 
-    /* So many bytes of writes are done, or will never be. */
-    #wrote(bytes: number): void {
-        this.#view()?.setFloat64(this.#shared + SHARED.uploaded, this.#written += bytes, true);
+    /* So many bytes of writes are under way until that, whether they are done then or never will be. */
+    #writes(until: Promise<unknown>, bytes: number): void {
+        this.#after(until, () => this.#view()?.setFloat64(this.#shared + SHARED.uploaded, this.#written += bytes, true));
     }
 
     /* ---- programs and bindings ------------------------------------------------------------------------------ */
@@ -639,7 +638,7 @@ export class Gpu {
         const ticket: Ticket = { number, done: false }, staging = this.#staging, bytes = this.#results;
         this.#tickets.push(ticket);
         if (!staging || !state) {
-            this.#after(this.#device.queue.onSubmittedWorkDone(), () => this.#finish(ticket), () => this.#finish(ticket));
+            this.#after(this.#device.queue.onSubmittedWorkDone(), () => this.#finish(ticket));
             return;
         }
         this.counts.maps++;

@@ -319,7 +319,7 @@ static beryl_status stage(device *head, size_t size, void **memory, beryl_error 
     web *d = (web *)head;
     beryl_status status = fault_of(d, error);
     if (status) return status;
-    if (!stage_grow(d, size)) return base_fail(error, BERYL_NO_MEMORY, "out of memory for staging");
+    if (!stage_grow(d, size)) return base_no_memory(error);
     if (d->stage_used + size > d->stage_size) flush(d);
     if (d->sent - d->shared.uploaded > UPLOAD_MAX) {
         put(d, WEB_FLUSH, 0);

@@ -18,7 +18,7 @@ beryl_status decode_take(base_heap *heap, media_picture *out, uint32_t width, ui
         return base_fail(error, BERYL_BAD_FILE,
                          "a damaged file: %zu bytes cannot be %u x %u pixels", size, width, height);
     out->rgb = base_heap_take(heap, (size_t)pixels * n_channel);
-    if (!out->rgb) return base_fail(error, BERYL_NO_MEMORY, "out of host memory");
+    if (!out->rgb) return base_no_memory(error);
     out->width = width;
     out->height = height;
     return BERYL_OK;
@@ -38,7 +38,7 @@ beryl_status decode_flatten(base_heap *heap, media_picture *p, beryl_error *erro
     uint8_t *rgb = base_heap_resize(heap, p->rgb, 4 * n, 3 * n);
     if (!rgb) {
         decode_drop(heap, p, 4);
-        return base_fail(error, BERYL_NO_MEMORY, "out of host memory");
+        return base_no_memory(error);
     }
     p->rgb = rgb;
     return BERYL_OK;
@@ -53,8 +53,7 @@ beryl_status decode_turn(base_heap *heap, media_picture *p, uint32_t orientation
                up = orientation == 3 || orientation == 4 || orientation == 7 || orientation == 8;
     const size_t size = (size_t)p->width * p->height * 3;
     media_picture q = {NULL, swap ? p->height : p->width, swap ? p->width : p->height};
-    if (!(q.rgb = base_heap_take(heap, size)))
-        return base_fail(error, BERYL_NO_MEMORY, "out of host memory");
+    if (!(q.rgb = base_heap_take(heap, size))) return base_no_memory(error);
     enum { BLOCK = 32 }; /* rows and columns of both stay in the cache */
     for (uint32_t row = 0; row < q.height; row += BLOCK)
         for (uint32_t column = 0; column < q.width; column += BLOCK)

@@ -79,7 +79,7 @@ beryl_status media_decode_gif(base_heap *heap, const uint8_t *data, size_t size,
     GifFileType *gif = DGifOpen(&r, take_bytes, &code);
     if (!gif)
         return code == D_GIF_ERR_NOT_ENOUGH_MEM
-                   ? base_fail(error, BERYL_NO_MEMORY, "out of host memory")
+                   ? base_no_memory(error)
                    : base_fail(error, BERYL_BAD_FILE, "a damaged GIF file: its head");
     bool good = find_frame(gif, &r) && gif->Image.Width > 0 && gif->Image.Height > 0;
     beryl_status status = BERYL_OK;
@@ -92,7 +92,7 @@ beryl_status media_decode_gif(base_heap *heap, const uint8_t *data, size_t size,
         memset(out->rgb, 255, (size_t)out->width * out->height * 3);
         r.n_line = (size_t)gif->Image.Width;
         r.line = base_heap_take(heap, r.n_line);
-        if (!r.line) status = base_fail(error, BERYL_NO_MEMORY, "out of host memory");
+        if (!r.line) status = base_no_memory(error);
         else good = draw(gif, &r, out);
     }
     if (status == BERYL_OK && !good) {

@@ -65,7 +65,7 @@ static beryl_status read_all(struct jpeg_decompress_struct *d, base_heap *heap, 
                              const uint8_t *data, size_t size, media_picture *out,
                              beryl_error *error) {
     if (setjmp(r->out)) {
-        if (r->no_memory) return base_fail(error, BERYL_NO_MEMORY, "out of host memory");
+        if (r->no_memory) return base_no_memory(error);
         return base_fail(error, BERYL_BAD_FILE, "a damaged JPEG file: %.150s", r->message);
     }
     jpeg_create_decompress(d);
@@ -83,8 +83,7 @@ static beryl_status read_all(struct jpeg_decompress_struct *d, base_heap *heap, 
     r->orientation = orientation_of(d);
     if (cmyk) {
         r->n_line = (size_t)out->width * 4;
-        if (!(r->line = base_heap_take(heap, r->n_line)))
-            return base_fail(error, BERYL_NO_MEMORY, "out of host memory");
+        if (!(r->line = base_heap_take(heap, r->n_line))) return base_no_memory(error);
     }
     jpeg_start_decompress(d);
     while (d->output_scanline < d->output_height) {

@@ -60,7 +60,7 @@ static beryl_status read_rows(png_structp png, png_infop info, base_heap *heap, 
     if (status != BERYL_OK) return status;
     r->n_row = out->height;
     r->rows = base_heap_take(heap, r->n_row * sizeof *r->rows);
-    if (!r->rows) return base_fail(error, BERYL_NO_MEMORY, "out of host memory");
+    if (!r->rows) return base_no_memory(error);
     for (size_t y = 0; y < r->n_row; y++) r->rows[y] = out->rgb + y * out->width * r->n_channel;
     png_read_image(png, r->rows);
     png_read_end(png, info);

@@ -78,7 +78,7 @@ static beryl_status read_blocks(SNDFILE *file, const SF_INFO *info, base_heap *h
     if (failed || !samples.count) base_vec_fini(heap, &samples);
     const uint64_t said = info->frames > 0 ? (uint64_t)info->frames : 0, end = w->first + w->most;
     out->n_rest = got == BLOCK && said > end ? said - end : 0;
-    return failed ? base_fail(error, BERYL_NO_MEMORY, "out of host memory") : BERYL_OK;
+    return failed ? base_no_memory(error) : BERYL_OK;
 }
 
 beryl_status media_decode_sndfile(base_heap *heap, const uint8_t *data, size_t size,

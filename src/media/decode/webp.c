@@ -51,8 +51,7 @@ static beryl_status decode(base_heap *heap, const uint8_t *data, size_t size, co
     WebPFreeDecBuffer(&config.output);
     if (code == VP8_STATUS_OK) return alpha ? decode_flatten(heap, out, error) : BERYL_OK;
     decode_drop(heap, out, channels);
-    if (code == VP8_STATUS_OUT_OF_MEMORY)
-        return base_fail(error, BERYL_NO_MEMORY, "out of host memory");
+    if (code == VP8_STATUS_OUT_OF_MEMORY) return base_no_memory(error);
     return base_fail(error, BERYL_BAD_FILE, "a damaged WebP file%s",
                      code == VP8_STATUS_NOT_ENOUGH_DATA ? ": it ends too early" : "");
 }
