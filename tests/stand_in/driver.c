@@ -89,7 +89,7 @@ typedef struct allocation {
     struct allocation *next;
     uint64_t at;
     size_t size;
-    int device;
+    context *owner;
 } allocation;
 
 typedef struct graph {
@@ -128,7 +128,7 @@ static bool inside(uint64_t at, size_t size, int device) {
     bool found = false;
     pthread_mutex_lock(&state.lock);
     for (allocation *a = state.allocations; a && !found; a = a->next)
-        found = a->device == device && at >= a->at && at - a->at <= a->size &&
+        found = a->owner->device == device && at >= a->at && at - a->at <= a->size &&
                 size <= a->size - (at - a->at);
     pthread_mutex_unlock(&state.lock);
     return found;
@@ -263,7 +263,7 @@ static int memory_take(uint64_t *at, size_t size) {
     void *memory = room ? malloc(size) : NULL;
     if (!memory) return free(a), NO_MEMORY;
     memset(memory, 0xa5, size < 65536 ? size : 65536);
-    *a = (allocation){NULL, (uint64_t)(uintptr_t)memory, size, current->device};
+    *a = (allocation){NULL, (uint64_t)(uintptr_t)memory, size, current};
     pthread_mutex_lock(&state.lock);
     a->next = state.allocations;
     state.allocations = a;
@@ -273,20 +273,25 @@ static int memory_take(uint64_t *at, size_t size) {
     return 0;
 }
 
-static int memory_give(uint64_t at) {
-    if (!current) return NO_CONTEXT;
-    drain_all(current);
+/* What lies there, or any of the owner's. */
+static bool memory_end(uint64_t at, const context *owner) {
     pthread_mutex_lock(&state.lock);
     allocation **a = &state.allocations, *found = NULL;
-    while (*a && (*a)->at != at) a = &(*a)->next;
+    while (*a && (owner ? (*a)->owner != owner : (*a)->at != at)) a = &(*a)->next;
     found = *a;
-    if (found) *a = found->next, state.used[found->device] -= found->size;
+    if (found) *a = found->next, state.used[found->owner->device] -= found->size;
     pthread_mutex_unlock(&state.lock);
-    if (!found) return INVALID;
+    if (!found) return false;
     free(memory_at(found->at));
     free(found);
     stand_in_count(-1);
-    return usable();
+    return true;
+}
+
+static int memory_give(uint64_t at) {
+    if (!current) return NO_CONTEXT;
+    drain_all(current);
+    return memory_end(at, NULL) ? usable() : INVALID;
 }
 
 static int host_take(void **at, size_t size) {
@@ -594,8 +599,10 @@ static int context_make(void **out, int device) {
     return 0;
 }
 
+/* Its memory goes with it. */
 static int context_drop(context *c) {
     drain_all(c);
+    while (memory_end(0, c)) continue;
     if (current == c) current = NULL;
     free(c);
     stand_in_count(-1);
