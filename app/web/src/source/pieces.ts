@@ -2,7 +2,7 @@
  * pieces.ts - the bytes of one answer, as they arrive.
  *
  * Owns the reading of a stream and the watch over it. Where the host can, bytes are read into one buffer again and again: few
- * large pieces, nothing for the collector. The one idea: a stream that stands still, or that nobody wants any more, is cancelled, and a
+ * large pieces, little for the collector. The one idea: a stream that stands still, or that nobody wants any more, is cancelled, and a
  * read that is under way then ends; so no read needs a timer, a race or a listener of its own.
  */
 import { BerylError } from "../error.js";
@@ -11,12 +11,23 @@ import { release } from "../release.js";
 /** Bytes that are read at once at most. */
 const MOST = 1 << 20;
 
+/* Whatever a read brings, it leaves a kilobyte for the collector, and Chromium has one for each 64 KiB of a fast stream. In so many milliseconds
+ * ten times as much comes, and its pipe has room for it. A page's own thread may not stand still. */
+const PAUSE = 0.3;
+let pause = (): unknown => undefined;
+try {
+    const cell = new Int32Array(new WebAssembly.Memory({ initial: 1, maximum: 1, shared: true }).buffer);
+    Atomics.wait(cell, 0, 0, 0);
+    pause = () => Atomics.wait(cell, 0, 0, PAUSE);
+} catch { /* then without */ }
+
 /** A stream's reader. Bytes that it gives hold until the next read where `lends`. */
 export class Pieces {
     readonly lends: boolean;
     #room = new Uint8Array(0); // detached while a read has it
     readonly #own: ReadableStreamBYOBReader | null = null;
     readonly #given: ReadableStreamDefaultReader<Uint8Array> | null = null;
+    #whole = true; // the last read has filled what it was given
 
     constructor(stream: ReadableStream<Uint8Array>) {
         try {
@@ -28,7 +39,7 @@ export class Pieces {
     }
 
     /** The next bytes, of streams that can say so at most that many; null: there are no more. `room`, of streams that lend: memory to take, to fill
-     *  (a browser may give it back before) and to give back with them in it; it is lost where the stream breaks. Filled in one read it leaves less for the collector. */
+     *  (a browser may give it back before) and to give back with them in it; it is lost where the stream breaks. */
     async read(most = MOST, room?: Uint8Array): Promise<Uint8Array | null> {
         if (this.#given) {
             const { value } = await this.#given.read();
@@ -36,8 +47,10 @@ export class Pieces {
         }
         const size = Math.max(Math.min(most, MOST), 1);
         if (!room && this.#room.length < size) this.#room = new Uint8Array(size);
-        const { value, done } = await this.#own!.read((room as Uint8Array<ArrayBuffer> | undefined ?? this.#room).subarray(0, size), { min: room ? size : 1 });
+        if (!this.#whole) pause();
+        const { value, done } = await this.#own!.read((room as Uint8Array<ArrayBuffer> | undefined ?? this.#room).subarray(0, size));
         if (value && !room) this.#room = new Uint8Array(value.buffer);
+        this.#whole = value?.length === size;
         return done || !value || value.length === 0 ? null : value;
     }
 
