@@ -220,16 +220,23 @@ static void check_units(test *t) {
         }
 }
 
-/* (silu(h w) * factors) w + h w, of h = rms(x): two products read h, one what stands at the end of
- * the first, and both values are stored as halves. */
+/* (silu(h w) * factors) w + h w + z[:16] b + z[40:56] b, of h = rms(x) and z = h w * factors: products
+ * read h, what stands at the end of the first, and columns of z, and all three are stored as
+ * halves. */
+enum { LOW = 16, LOW_FROM = 40 };
+
 static graph_value narrowed(side *s, uint32_t k) {
     graph *g = s->g = graph_open(s->store.heap);
     const graph_dim n = {45, graph_extent_add(g, "n", 45)};
     s->x = graph_input(g, "x", TYPE_F32, 2, (graph_dim[]){n, {k, 0}});
     s->ids = graph_input(g, "factors", TYPE_F32, 2, (graph_dim[]){n, {1, 0}});
-    const graph_value w = graph_stored(g, &s->store, 0), h = graph_rms_norm(g, s->x, 0, 1e-6f);
+    const graph_value w = graph_stored(g, &s->store, 0), b = graph_stored(g, &s->store, 1),
+                      h = graph_rms_norm(g, s->x, 0, 1e-6f),
+                      z = graph_mul(g, graph_linear(g, h, w), s->ids);
     graph_value y = graph_mul(g, graph_silu(g, graph_linear(g, h, w)), s->ids);
     y = graph_add(g, graph_linear(g, y, w), graph_linear(g, h, w));
+    for (uint32_t from = 0; from < 2 * LOW_FROM; from += LOW_FROM)
+        y = graph_add(g, y, graph_linear(g, graph_narrow(g, z, 1, from, LOW, 1), b));
     graph_output(g, y, "out");
     return y;
 }
@@ -254,8 +261,10 @@ static void check_narrow(test *t) {
         side *s = &sides[i];
         status = store_init(&s->store, &heap, i == 1 ? d : NULL, &source, 1, &error);
         s->open = status == BERYL_OK;
-        if (s->open)
+        if (s->open) {
             store_add_weight(&s->store, "w", TYPE_F16, 2, (uint32_t[]){K, K}, 0, 0, 0, false);
+            store_add_weight(&s->store, "b", TYPE_F16, 2, (uint32_t[]){K, LOW}, 0, 0, 0, false);
+        }
         if (status == BERYL_OK) status = store_layout(&s->store, 0, &error);
         if (status == BERYL_OK) status = store_make(&s->store, &error);
         while (status == BERYL_OK && (status = store_upload_step(&s->store, &error)) != BERYL_OK)
@@ -263,8 +272,11 @@ static void check_narrow(test *t) {
         if (status == BERYL_OK) out[i] = narrowed(s, K);
         /* as a trial's reference has it */
         for (size_t n = 0; status == BERYL_OK && i == 2 && n < s->g->nodes.count; n++) {
-            graph_tensor *x = &s->g->tensors.data[s->g->nodes.data[n].in[0]];
-            if (s->g->nodes.data[n].op == OP_LINEAR) x->type = TYPE_F16, x->narrow = true;
+            const graph_value in = s->g->nodes.data[n].in[0];
+            graph_tensor *of[] = {&s->g->tensors.data[in],
+                                  &s->g->tensors.data[graph_base_of(s->g, in)]};
+            for (int k = 0; s->g->nodes.data[n].op == OP_LINEAR && k < 2; k++)
+                of[k]->type = TYPE_F16, of[k]->narrow = true;
         }
         const graph_exec_options options = {.exact = i != 1};
         if (status == BERYL_OK)

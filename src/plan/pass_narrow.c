@@ -12,11 +12,18 @@ static bool is_whole(const graph *g, graph_value view, graph_value v) {
                          graph_element_bound(t) == graph_element_bound(graph_tensor_at(g, v)));
 }
 
+/* The same, or some columns of its rows. */
+static bool is_rows(const graph *g, graph_value view, graph_value v) {
+    const graph_tensor *t = graph_tensor_at(g, view);
+    return is_whole(g, view, v) || (graph_base_of(g, view) == v && t->rank == 2 &&
+                                    t->stride[1] == 1 && graph_tensor_at(g, v)->rank == 2);
+}
+
 /* The node's product, if that and nothing else in it reads v; NULL: not so. */
 static const graph_node *product_of(const graph *g, const graph_node *node, graph_value v) {
     const graph_node *product = NULL;
     if (node->op == OP_LINEAR)
-        return node->n_in == 2 && is_whole(g, node->in[0], v) && graph_base_of(g, node->in[1]) != v
+        return node->n_in == 2 && is_rows(g, node->in[0], v) && graph_base_of(g, node->in[1]) != v
                    ? node
                    : NULL;
     if (node->op != OP_FUSED || node->attr.fused.kind != FUSED_CHAIN) return NULL;
@@ -25,7 +32,7 @@ static const graph_node *product_of(const graph *g, const graph_node *node, grap
         for (uint32_t k = 0; k < r.node[i]->n_in; k++) {
             if (!r.node[i]->in[k] || graph_base_of(g, r.node[i]->in[k]) != v) continue;
             if (product || r.node[i]->op != OP_LINEAR || r.node[i]->n_in > 2 || k ||
-                !is_whole(g, r.node[i]->in[0], v))
+                !is_rows(g, r.node[i]->in[0], v))
                 return NULL;
             product = r.node[i];
         }

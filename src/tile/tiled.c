@@ -54,15 +54,17 @@ static bool rounds(const lowering *l, base_type type, uint32_t n, uint32_t k) {
 
 bool tile_takes_halves(const graph *g, const graph_store *store, const lower_settings *settings,
                        const graph_node *linear) {
-    enum { FEW = 32 }; /* may be a product of another kind, which reads F32 alone */
+    enum {
+        FEW = 32,  /* may be a product of another kind, which reads F32 alone */
+        ALIGN = 8, /* where rows are a part of others: what is copied at once */
+    };
     const lowering l = lower_asked(g, store, settings);
-    const graph_tensor *x = graph_tensor_at(g, linear->in[0]);
     tile_matrix w;
-    if (!tile_matrix_of(&l, linear->in[1], &w) || !graph_is_contiguous(x) || x->offset)
+    lower_matrix x;
+    if (!tile_matrix_of(&l, linear->in[1], &w) || !lower_vectors_of(&l, linear->in[0], &x) ||
+        ((x.offset || x.stride != w.k) && (x.offset % ALIGN || x.stride % ALIGN || w.k % ALIGN)))
         return false;
-    const uint64_t n = graph_element_bound(x) / w.k;
-    return n > FEW && n <= UINT32_MAX && tile_tiled_wants(&l, (uint32_t)n, w.k) &&
-           rounds(&l, w.type, (uint32_t)n, w.k);
+    return x.bound > FEW && tile_tiled_wants(&l, x.bound, w.k) && rounds(&l, w.type, x.bound, w.k);
 }
 
 /* Many operations on each sum of a large tile keep the units waiting: a dispatch of its own has
@@ -199,6 +201,7 @@ static beryl_status multiply(lowering *l, const graph_node *node, const tile_til
                              uint32_t m, beryl_error *error) {
     const tile_grouped *by = p->by;
     const ir_type half = half_of(l, p);
+    const bool in_scratch = halves && !are_halves(l, p); /* x */
     const uint32_t width = by ? p->m : graph_tensor_at(l->g, p->weight)->dim[0].size,
                    spread = by ? tile_grouped_each(by) : p->bound;
     tile_kernel kernel, *k = &kernel;
@@ -211,7 +214,7 @@ static beryl_status multiply(lowering *l, const graph_node *node, const tile_til
             tile_scratch(k, "weights", SCRATCH_WEIGHT, unpacked, halves ? IR_F16 : IR_F32, IR_READ);
     else if (p->stored) tile_weight_stored(&w, k, "weights", p->weight, p->shard, p->k);
     else tile_weight_plain(&w, k, "weights", p->weight, p->k);
-    if (halves && !are_halves(l, p))
+    if (in_scratch)
         x = tile_scratch(k, "x", SCRATCH_X, (uint64_t)p->bound * p->k * 2, half, IR_READ);
     else x = tile_read(k, "x", p->x);
     if (by) list = tile_grouped_list(k, by);
@@ -221,8 +224,8 @@ static beryl_status multiply(lowering *l, const graph_node *node, const tile_til
     else out = tile_write(k, "out", p->out);
     ir_id n = by ? IR_NO_ID : tile_count(k, "n", p->n), rows = tile_u32(k, "m", m),
           start = tile_u32(k, "first", first);
-    ir_id x_offset = tile_u32(k, "x_offset", halves ? 0 : p->x_offset),
-          x_stride = tile_u32(k, "x_stride", halves ? p->k : p->x_stride);
+    ir_id x_offset = tile_u32(k, "x_offset", in_scratch ? 0 : p->x_offset),
+          x_stride = tile_u32(k, "x_stride", in_scratch ? p->k : p->x_stride);
     ir_id out_offset =
         tile_u32(k, "out_offset", to + (p->end ? 0 : graph_tensor_at(l->g, p->out)->offset));
     ir_id out_stride = tile_u32(k, "out_stride", width), depth = tile_u32(k, "k", p->k),
