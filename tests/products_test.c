@@ -220,11 +220,11 @@ static void check_units(test *t) {
         }
 }
 
-/* (silu(h w) * factors) w + h w + z[:16] b + z[40:56] b, of h = rms(x) and z = h w * factors: products
- * read h, what stands at the end of the first, and columns of z, and all three are stored as
- * halves. */
 enum { LOW = 16, LOW_FROM = 40 };
 
+/* (silu(h w) * factors) w + h w + z[:16] b + z[40:56] b, of h = rms(x) and z = h w * factors:
+ * products read h, what stands at the end of the first, and columns of z, and all three are stored
+ * as halves. */
 static graph_value narrowed(side *s, uint32_t k) {
     graph *g = s->g = graph_open(s->store.heap);
     const graph_dim n = {45, graph_extent_add(g, "n", 45)};
