@@ -338,17 +338,22 @@ static void list_pairs(banded *x) {
     ir_end(b);
 }
 
+static void banded_begin(banded *x, scattering *s, const char *name) {
+    *x = (banded){.s = s};
+    tile_begin(&x->k, s->l, s->node, name, 1);
+    keys_begin(s, &x->k, false);
+    x->updates = tile_read(&x->k, "updates", s->node->in[2]);
+    x->offset = tile_u32(&x->k, "offset", s->updates->offset);
+}
+
 static beryl_status scatter_bands(scattering *s, beryl_error *error) {
     const uint32_t units = s->l->caps->compute_units ? s->l->caps->compute_units : 1,
                    band = (s->n_slot + units - 1) / units, n = (s->n_slot + band - 1) / band;
-    banded of = {.s = s}, *x = &of;
+    banded of, *x = &of;
+    banded_begin(x, s, "scatter_bands");
     tile_kernel *k = &x->k;
-    tile_begin(k, s->l, s->node, "scatter_bands", 1);
     ir_builder *b = k->b;
-    keys_begin(s, k, false);
-    x->updates = tile_read(k, "updates", s->node->in[2]);
     x->to = tile_write(k, "out", s->node->out[0]);
-    x->offset = tile_u32(k, "offset", s->updates->offset);
     x->base = ir_u32(b, 0);
     const ir_id group = tile_group(k);
     x->from = tile_mul(k, group, band);
@@ -389,14 +394,11 @@ static ir_memory copies(const scattering *s, tile_kernel *k, ir_access access) {
 static beryl_status scatter_copies(scattering *s, beryl_error *error) {
     const uint32_t units = s->l->caps->compute_units, n = s->order.n,
                    each = (n + units - 1) / units, size = (uint32_t)graph_element_bound(s->out);
-    banded of = {.s = s}, *x = &of;
+    banded of, *x = &of;
+    banded_begin(x, s, "scatter_copies");
     tile_kernel *k = &x->k;
-    tile_begin(k, s->l, s->node, "scatter_copies", 1);
     ir_builder *b = k->b;
-    keys_begin(s, k, false);
-    x->updates = tile_read(k, "updates", s->node->in[2]);
     x->to = copies(s, k, IR_READ_WRITE);
-    x->offset = tile_u32(k, "offset", s->updates->offset);
     const ir_id group = tile_group(k), one = ir_u32(b, 1), first = tile_mul(k, group, each);
     x->base = tile_mul(k, group, size);
     x->from = ir_u32(b, 0);

@@ -263,28 +263,24 @@ static int memory_take(uint64_t *at, size_t size) {
     void *memory = room ? malloc(size) : NULL;
     if (!memory) return free(a), NO_MEMORY;
     memset(memory, 0xa5, size < 65536 ? size : 65536);
-    *a = (allocation){NULL, (uint64_t)(uintptr_t)memory, size, current};
+    *at = (uint64_t)(uintptr_t)memory;
     pthread_mutex_lock(&state.lock);
-    a->next = state.allocations;
+    *a = (allocation){state.allocations, *at, size, current};
     state.allocations = a;
     pthread_mutex_unlock(&state.lock);
     stand_in_count(1);
-    *at = a->at;
     return 0;
 }
 
 /* What lies there, or any of the owner's. */
 static bool memory_end(uint64_t at, const context *owner) {
     pthread_mutex_lock(&state.lock);
-    allocation **a = &state.allocations, *found = NULL;
-    while (*a && (owner ? (*a)->owner != owner : (*a)->at != at)) a = &(*a)->next;
-    found = *a;
+    allocation **a = &state.allocations, *found;
+    while ((found = *a) && (owner ? found->owner != owner : found->at != at)) a = &found->next;
     if (found) *a = found->next, state.used[found->owner->device] -= found->size;
     pthread_mutex_unlock(&state.lock);
     if (!found) return false;
-    free(memory_at(found->at));
-    free(found);
-    stand_in_count(-1);
+    free(memory_at(found->at)), free(found), stand_in_count(-1);
     return true;
 }
 
@@ -599,10 +595,9 @@ static int context_make(void **out, int device) {
     return 0;
 }
 
-/* Its memory goes with it. */
 static int context_drop(context *c) {
     drain_all(c);
-    while (memory_end(0, c)) continue;
+    while (memory_end(0, c)) continue; /* its memory goes with it */
     if (current == c) current = NULL;
     free(c);
     stand_in_count(-1);
