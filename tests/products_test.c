@@ -222,30 +222,64 @@ static void check_units(test *t) {
 
 enum { LOW = 16, LOW_FROM = 40 };
 
-/* (silu(h w) * factors) w + h w + z[:16] b + z[40:56] b, of h = rms(x) and z = h w * factors:
- * products read h, what stands at the end of the first, and columns of z, and all three are stored
- * as halves. */
-static graph_value narrowed(side *s, uint32_t k) {
+typedef struct halves_case {
+    const char *name;
+    base_type type;       /* of w [ROWS_OF_W, k]; a [3 LOW, k] is Q8_0, b [ROWS_OF_W, LOW] F16 */
+    uint32_t k, n, fewer; /* vectors */
+    bool adds;            /* the graph; `plan` has such steps */
+    const char *plan[3];
+} halves_case;
+
+enum { ROWS_OF_W = 64 };
+
+/* h = rms(x). Of products that read h, of what stands at the end of the first, and of columns of z,
+ * all are stored as halves: (silu(h w) * factors) w + h w + z[:16] b + z[40:56] b, z = h w *
+ * factors; adds: silu(h w + z[:16] b) + (h w + z[32:48] b), z = h a * factors, of which b's
+ * products are terms of w's. */
+static graph_value narrowed(side *s, const halves_case *of) {
     graph *g = s->g = graph_open(s->store.heap);
-    const graph_dim n = {45, graph_extent_add(g, "n", 45)};
-    s->x = graph_input(g, "x", TYPE_F32, 2, (graph_dim[]){n, {k, 0}});
+    const graph_dim n = {of->n, graph_extent_add(g, "n", of->n)};
+    s->x = graph_input(g, "x", TYPE_F32, 2, (graph_dim[]){n, {of->k, 0}});
     s->ids = graph_input(g, "factors", TYPE_F32, 2, (graph_dim[]){n, {1, 0}});
     const graph_value w = graph_stored(g, &s->store, 0), b = graph_stored(g, &s->store, 1),
                       h = graph_rms_norm(g, s->x, 0, 1e-6f),
-                      z = graph_mul(g, graph_linear(g, h, w), s->ids);
-    graph_value y = graph_mul(g, graph_silu(g, graph_linear(g, h, w)), s->ids);
-    y = graph_add(g, graph_linear(g, y, w), graph_linear(g, h, w));
-    for (uint32_t from = 0; from < 2 * LOW_FROM; from += LOW_FROM)
-        y = graph_add(g, y, graph_linear(g, graph_narrow(g, z, 1, from, LOW, 1), b));
+                      by = of->adds ? graph_stored(g, &s->store, 2) : w,
+                      z = graph_mul(g, graph_linear(g, h, by), s->ids);
+    const uint32_t from = of->adds ? 2 * LOW : LOW_FROM;
+    graph_value low[2], y;
+    for (uint32_t i = 0; i < 2; i++)
+        low[i] = graph_linear(g, graph_narrow(g, z, 1, i * from, LOW, 1), b);
+    if (of->adds) {
+        y = graph_silu(g, graph_add(g, graph_linear(g, h, w), low[0]));
+        y = graph_add(g, y, graph_add(g, low[1], graph_linear(g, h, w)));
+    } else {
+        y = graph_mul(g, graph_silu(g, graph_linear(g, h, w)), s->ids);
+        y = graph_add(g, graph_linear(g, y, w), graph_linear(g, h, w));
+        y = graph_add(g, graph_add(g, y, low[0]), low[1]);
+    }
     graph_output(g, y, "out");
     return y;
 }
 
-static void check_narrow(test *t) {
-    enum { K = 64, N = 45, FEWER = 21 };
-    if (!test_case(t, "products/units/stored-as-halves")) return;
-    static unsigned char file[K * K * 2];
-    blocks_fill(TYPE_F16, sizeof file, file, 7);
+static void add_weights(side *s, const halves_case *of, const uint32_t at[3]) {
+    store_add_weight(&s->store, "w", of->type, 2, (uint32_t[]){ROWS_OF_W, of->k}, 0, 0, at[0],
+                     false);
+    store_add_weight(&s->store, "b", TYPE_F16, 2, (uint32_t[]){ROWS_OF_W, LOW}, 0, 0, at[1], false);
+    store_add_weight(&s->store, "a", TYPE_Q8_0, 2, (uint32_t[]){3 * LOW, of->k}, 0, 0, at[2],
+                     false);
+}
+
+static void check_halves(test *t, const halves_case *of) {
+    enum { K_MAX = 576, FILE_SIZE = (2 * ROWS_OF_W + 3 * LOW) * K_MAX * 2 };
+    static unsigned char file[FILE_SIZE];
+    static float x[256 * K_MAX];
+    if (!test_case(t, "products/units/%s", of->name)) return;
+    const uint32_t w = (uint32_t)base_type_row_bytes(of->type, of->k) * ROWS_OF_W,
+                   at[] = {0, w, w + ROWS_OF_W * LOW * 2},
+                   a = (uint32_t)base_type_row_bytes(TYPE_Q8_0, of->k) * 3 * LOW;
+    blocks_fill(of->type, w, file, 7);
+    blocks_fill(TYPE_F16, at[2] - w, file + w, 7);
+    blocks_fill(TYPE_Q8_0, a, file + at[2], 7);
     const beryl_source source = {.size = sizeof file, .user = file, .read = source_read};
     base_heap heap;
     beryl_error error = {0};
@@ -261,35 +295,32 @@ static void check_narrow(test *t) {
         side *s = &sides[i];
         status = store_init(&s->store, &heap, i == 1 ? d : NULL, &source, 1, &error);
         s->open = status == BERYL_OK;
-        if (s->open) {
-            store_add_weight(&s->store, "w", TYPE_F16, 2, (uint32_t[]){K, K}, 0, 0, 0, false);
-            store_add_weight(&s->store, "b", TYPE_F16, 2, (uint32_t[]){K, LOW}, 0, 0, 0, false);
-        }
+        if (s->open) add_weights(s, of, at);
         if (status == BERYL_OK) status = store_layout(&s->store, 0, &error);
         if (status == BERYL_OK) status = store_make(&s->store, &error);
         while (status == BERYL_OK && (status = store_upload_step(&s->store, &error)) != BERYL_OK)
             if (status == BERYL_EVENT || status == BERYL_PENDING) status = BERYL_OK;
-        if (status == BERYL_OK) out[i] = narrowed(s, K);
+        if (status == BERYL_OK) out[i] = narrowed(s, of);
         /* as a trial's reference has it */
         for (size_t n = 0; status == BERYL_OK && i == 2 && n < s->g->nodes.count; n++) {
             const graph_value in = s->g->nodes.data[n].in[0];
-            graph_tensor *of[] = {&s->g->tensors.data[in],
-                                  &s->g->tensors.data[graph_base_of(s->g, in)]};
+            graph_tensor *both[] = {&s->g->tensors.data[in],
+                                    &s->g->tensors.data[graph_base_of(s->g, in)]};
             for (int k = 0; s->g->nodes.data[n].op == OP_LINEAR && k < 2; k++)
-                of[k]->type = TYPE_F16, of[k]->narrow = true;
+                both[k]->type = TYPE_F16, both[k]->narrow = true;
         }
         const graph_exec_options options = {.exact = i != 1};
         if (status == BERYL_OK)
             status = graph_exec_open(s->g, &s->store, &options, &s->exec, &error);
         if (status == BERYL_OK) status = rig_exec_compiled(s->exec, &error);
     }
-    for (uint32_t n = N; status == BERYL_OK && n; n = n == N ? FEWER : 0) {
+    for (uint32_t n = of->n; status == BERYL_OK && n; n = n == of->n ? of->fewer : 0) {
+        uint32_t seed = n;
+        for (uint32_t k = 0; k < of->n * of->k; k++) x[k] = blocks_unit(&seed);
         for (int i = 0; i < 3 && status == BERYL_OK; i++) {
-            uint32_t seed = n;
-            float *x = graph_exec_input(sides[i].exec, sides[i].x),
-                  *factors = graph_exec_input(sides[i].exec, sides[i].ids);
-            for (uint32_t k = 0; k < N * K; k++) x[k] = blocks_unit(&seed);
-            for (uint32_t k = 0; k < N; k++) factors[k] = k ? 1 : 1e9f;
+            float *factors = graph_exec_input(sides[i].exec, sides[i].ids);
+            memcpy(graph_exec_input(sides[i].exec, sides[i].x), x, sizeof *x * of->n * of->k);
+            for (uint32_t k = 0; k < of->n; k++) factors[k] = k ? 1 : 1e9f;
             device_ticket ticket;
             status =
                 graph_exec_submit(sides[i].exec, (uint32_t[]){0, n}, &out[i], 1, &ticket, &error);
@@ -300,14 +331,18 @@ static void check_narrow(test *t) {
         }
         if (status != BERYL_OK) break;
         /* each of two products in a row rounds both factors */
-        compare(t, "the sum", got[1] + K, got[0] + K, (n - 1) * K, 8e-4);
-        compare(t, "the reference of halves", got[2] + K, got[1] + K, (n - 1) * K, 8e-4);
-        for (uint32_t i = 0; i < K; i++) CHECK(t, isfinite(got[1][i]));
+        const uint32_t rest = (n - 1) * ROWS_OF_W;
+        compare(t, "the sum", got[1] + ROWS_OF_W, got[0] + ROWS_OF_W, rest, 8e-4);
+        compare(t, "the reference of halves", got[2] + ROWS_OF_W, got[1] + ROWS_OF_W, rest, 8e-4);
+        for (uint32_t i = 0; i < ROWS_OF_W; i++) CHECK(t, isfinite(got[1][i]));
     }
     if (status == BERYL_OK) {
         CHECK(t, graph_exec_explain_plan(sides[1].exec, NULL, &plan));
         base_text_add(&plan, "", 1);
-        CHECK(t, strstr(plan.data, "linear_tiled") && !strstr(plan.data, "linear_halves"));
+        CHECK(t, !strstr(plan.data, "linear_halves"));
+        for (size_t i = 0; i < sizeof of->plan / sizeof *of->plan && of->plan[i]; i++)
+            if (!strstr(plan.data, of->plan[i]))
+                test_fail(t, __FILE__, __LINE__, "no %s in the plan", of->plan[i]);
     } else {
         test_fail(t, __FILE__, __LINE__, "%s", error.message);
     }
@@ -315,6 +350,21 @@ static void check_narrow(test *t) {
     base_text_fini(&plan);
     device_close(d);
     CHECK_INT(t, heap.bytes, 0);
+}
+
+static void check_narrow(test *t) {
+    static const halves_case cases[] = {
+        {"stored-as-halves", TYPE_F16, 64, 45, 21, false, {"linear_tiled"}},
+        /* k is no multiple of a tile's depth: its last tile of w has terms of b */
+        {"adds-low-rank", TYPE_F16, 544, 45, 21, true, {"linear_parts", "5 dispatches"}},
+        {"adds-low-rank-unpacked",
+         TYPE_Q8_0,
+         512,
+         194,
+         33,
+         true,
+         {"linear_parts", "linear_unpack", "7 dispatches"}}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) check_halves(t, &cases[i]);
 }
 
 /* Tiles of bytes on the interpreter: as the smallest device has them, as a larger one that permutes

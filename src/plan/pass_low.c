@@ -5,6 +5,7 @@
  * join it like any product. Refuses what no kernel adds: then the three stay as they were. */
 #include "plan/pass.h"
 #include "tile/matvec_fused.h"
+#include "tile/tiled.h"
 
 enum { LESS = 4 /* columns of B, at most a part of those of W */ };
 
@@ -40,7 +41,8 @@ static void join(const lowering *l, graph *g, uint32_t index) {
                       .out = {add->out[0]}};
     if (columns_of(g, low) * LESS > columns_of(g, full) ||
         !graph_same_shape(graph_tensor_at(g, full->out[0]), graph_tensor_at(g, low->out[0])) ||
-        graph_pass_changes_between(g, members, 3) || !tile_matvec_adds(l, &sum, NULL))
+        graph_pass_changes_between(g, members, 3) ||
+        (!tile_matvec_adds(l, &sum, NULL) && !tile_tiled_adds(l, &sum)))
         return;
     full->dead = low->dead = true;
     *add = sum;

@@ -19,21 +19,25 @@ static bool is_rows(const graph *g, graph_value view, graph_value v) {
                                     t->stride[1] == 1 && graph_tensor_at(g, v)->rank == 2);
 }
 
+/* Does the product read v as vectors alone? */
+static bool reads_vectors(const graph *g, const graph_node *product, graph_value v) {
+    if (product->op != OP_LINEAR) return false;
+    for (uint32_t k = 0; k < product->n_in; k++) /* vectors, weight; perhaps others of low rank */
+        if (graph_base_of(g, product->in[k]) == v && (k % 2 || !is_rows(g, product->in[k], v)))
+            return false;
+    return true;
+}
+
 /* The node's product, if that and nothing else in it reads v; NULL: not so. */
 static const graph_node *product_of(const graph *g, const graph_node *node, graph_value v) {
     const graph_node *product = NULL;
-    if (node->op == OP_LINEAR)
-        return node->n_in == 2 && is_rows(g, node->in[0], v) && graph_base_of(g, node->in[1]) != v
-                   ? node
-                   : NULL;
+    if (node->op == OP_LINEAR) return reads_vectors(g, node, v) ? node : NULL;
     if (node->op != OP_FUSED || node->attr.fused.kind != FUSED_CHAIN) return NULL;
     const graph_region r = graph_region_of(g, node);
     for (uint32_t i = 0; i < r.n; i++)
         for (uint32_t k = 0; k < r.node[i]->n_in; k++) {
             if (!r.node[i]->in[k] || graph_base_of(g, r.node[i]->in[k]) != v) continue;
-            if (product || r.node[i]->op != OP_LINEAR || r.node[i]->n_in > 2 || k ||
-                !is_rows(g, r.node[i]->in[0], v))
-                return NULL;
+            if ((product && product != r.node[i]) || !reads_vectors(g, r.node[i], v)) return NULL;
             product = r.node[i];
         }
     return product;

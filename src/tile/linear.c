@@ -362,14 +362,17 @@ static void store_rows(product *p, ir_memory out, ir_id out_offset, ir_id out_st
 
 /* Rows [first, first + m) of the shard (or of other memory), which are rows [to, to + m) of the
  * result; end NULL: that is `out`. */
-static beryl_status linear_shard(lowering *l, const graph_node *node, graph_value result,
-                                 const tree *end, const tile_matrix *w, graph_value vectors,
-                                 const lower_matrix *x, bool rounded, uint32_t shard,
-                                 uint32_t first, uint32_t to, uint32_t m, beryl_error *error) {
+static beryl_status linear_shard(lowering *l, const graph_node *node, const graph_node *linear,
+                                 const tree *end, const tile_matrix *w, const lower_matrix *x,
+                                 bool rounded, uint32_t shard, uint32_t first, uint32_t to,
+                                 uint32_t m, beryl_error *error) {
+    const graph_value vectors = linear->in[0], result = linear->out[0];
     if (tile_tiled_wants(l, x->bound, w->k)) {
         const tile_tiled_product tiled = {.x = vectors,
                                           .weight = w->value,
                                           .out = result,
+                                          .low = linear->n_in > 2 ? linear->in[2] : 0,
+                                          .low_w = linear->n_in > 2 ? linear->in[3] : 0,
                                           .end = end,
                                           .stored = w->stored != NULL,
                                           .shard = shard,
@@ -432,23 +435,21 @@ static beryl_status lower_product(lowering *l, const graph_node *node, const gra
     bool taken, rounded = false; /* by a shard before, which left its vectors in scratch memory */
     beryl_status status = tile_matvec_node(l, node, linear, end, &taken, error);
     if (taken) return status;
-    if (BUILD_HAS_ADAPTERS && linear->n_in > 2)
+    if (BUILD_HAS_ADAPTERS && linear->n_in > 2 && !tile_tiled_adds(l, linear))
         return lower_refuse(l, linear, "what is added to a product", error);
     if (!tile_matrix_of(l, linear->in[1], &w))
         return lower_refuse(l, linear, "a weight that is not whole rows of a known type", error);
     if (!lower_vectors_of(l, linear->in[0], &x))
         return lower_refuse(l, linear, "vectors with gaps", error);
     if (!end && tile_contract_linear(l, node, x.n, x.stride, &status, error)) return status;
-    if (!w.stored)
-        return linear_shard(l, node, linear->out[0], end, &w, linear->in[0], &x, false, 0, 0, 0,
-                            w.m, error);
+    if (!w.stored) return linear_shard(l, node, linear, end, &w, &x, false, 0, 0, 0, w.m, error);
     for (uint32_t i = 0; status == BERYL_OK && i < w.stored->n_shard; i++) {
         const store_shard *s = &w.stored->shard[i];
         const uint32_t from = w.first > s->row ? w.first : s->row,
                        last = w.first + w.m < s->row + s->n_row ? w.first + w.m : s->row + s->n_row;
         if (from >= last) continue;
-        status = linear_shard(l, node, linear->out[0], end, &w, linear->in[0], &x, rounded, i,
-                              from - s->row, from - w.first, last - from, error);
+        status = linear_shard(l, node, linear, end, &w, &x, rounded, i, from - s->row,
+                              from - w.first, last - from, error);
         rounded = true;
     }
     return status;
@@ -790,7 +791,8 @@ bool tile_product_fits(const graph *g, const graph_store *store, const tree *t) 
     if (BUILD_HAS_ADAPTERS && !experts && linear->n_in > 2) {
         lowering exact = l;
         exact.settings.exact = true;
-        return tile_matvec_adds(&l, linear, t) && tile_matvec_adds(&exact, linear, t);
+        return tile_tiled_adds(&l, linear) ||
+               (tile_matvec_adds(&l, linear, t) && tile_matvec_adds(&exact, linear, t));
     }
     if (!tile_serial(&l)) return experts || !tile_tiled_waits(&l, t, (uint64_t)x.bound * w.m);
     /* where a lane is all, it computes a tree at a product's end one by one */

@@ -11,6 +11,9 @@ enum {
     TERMS_WIDE = 512,
     TERMS_HALVES = 2048, /* of sums that are worth halves */
     TERMS_UNIT = 64,     /* parts are multiples of */
+    COLUMNS_UNITS = 64,  /* of what matrix units share, at most: an adapter's ranks, */
+    COLUMNS_TILE = 16,   /* in tiles of so many, by SIDE rows, */
+    TERMS_UNITS = 256,   /* and terms of a part */
     BYTES_MAX = 64 << 20,
     UNITS_UNKNOWN = 64,
     AHEAD = 16 /* parts that are asked for at once */
@@ -54,6 +57,13 @@ tile_split tile_split_of(const lowering *l, uint64_t rows, uint64_t columns, low
                    wanted = (thin ? GROUPS_EACH : GROUPS_EACH_WIDE) * units_of(l) / tiles,
                    most = bound / (thin ? TERMS : TERMS_WIDE);
     return parts_of(wanted < most ? wanted : most, rows, columns, terms, bound);
+}
+
+tile_split tile_split_units(const lowering *l, uint64_t rows, uint64_t columns, uint32_t terms) {
+    const uint64_t tiles = (rows + SIDE - 1) / SIDE * ((columns + COLUMNS_TILE - 1) / COLUMNS_TILE),
+                   wanted = tiles ? GROUPS_EACH_WIDE * units_of(l) / tiles : 0,
+                   most = columns <= COLUMNS_UNITS ? terms / TERMS_UNITS : 1;
+    return parts_of(wanted < most ? wanted : most, rows, columns, (lower_count){terms, 0}, terms);
 }
 
 tile_split tile_split_halves(const lowering *l, uint64_t rows, uint64_t columns, uint32_t terms) {

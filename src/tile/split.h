@@ -21,6 +21,8 @@ tile_split tile_split_of(const lowering *l, uint64_t rows, uint64_t columns, low
 /* Two parts where tiles of whole sums leave units idle in their last round, and those of halves a
  * sixth of the time less. */
 tile_split tile_split_halves(const lowering *l, uint64_t rows, uint64_t columns, uint32_t terms);
+/* Of a product with few columns on matrix units. */
+tile_split tile_split_units(const lowering *l, uint64_t rows, uint64_t columns, uint32_t terms);
 /* The loop over parts, of dimension `dim`, to be opened around all others; a turn has *length of
  * `terms`, from *first on. Gives the part. */
 ir_id tile_split_open(tile_kernel *k, const tile_split *s, ir_id terms, uint32_t dim, ir_id *first,

@@ -64,7 +64,21 @@ bool tile_takes_halves(const graph *g, const graph_store *store, const lower_set
     if (!tile_matrix_of(&l, linear->in[1], &w) || !lower_vectors_of(&l, linear->in[0], &x) ||
         ((x.offset || x.stride != w.k) && (x.offset % ALIGN || x.stride % ALIGN || w.k % ALIGN)))
         return false;
+    if (linear->n_in > 2) { /* both are copied so */
+        const graph_tensor *low = graph_tensor_at(g, linear->in[2]);
+        if (low->offset % ALIGN || low->stride[0] % ALIGN || w.k % ALIGN) return false;
+    }
     return x.bound > FEW && tile_tiled_wants(&l, x.bound, w.k) && rounds(&l, w.type, x.bound, w.k);
+}
+
+bool tile_tiled_adds(const lowering *l, const graph_node *linear) {
+    tile_matrix w, low_w;
+    lower_matrix x, low;
+    return BUILD_HAS_ADAPTERS && tile_matrix_of(l, linear->in[1], &w) &&
+           tile_matrix_of(l, linear->in[3], &low_w) && lower_vectors_of(l, linear->in[0], &x) &&
+           lower_vectors_of(l, linear->in[2], &low) && tile_tiled_wants(l, x.bound, w.k) &&
+           rounds(l, w.type, x.bound, w.k) && low_w.stored && low_w.stored->n_shard == 1 &&
+           low_w.type == TYPE_F16 && low_w.m == w.m && low_w.k == low.k && low.bound == x.bound;
 }
 
 /* Many operations on each sum of a large tile keep the units waiting: a dispatch of its own has
@@ -194,6 +208,66 @@ ir_id tile_tiled_expert_rows(tile_kernel *k, const tile_tiled_product *p, ir_id 
     return ir_sub(b, from, begin);
 }
 
+/* x, as it is or as the halves in scratch memory, and where its vectors lie there. */
+static ir_memory vectors_memory(tile_kernel *k, const tile_tiled_product *p, bool halves) {
+    const uint64_t bytes = (uint64_t)p->bound * p->k * 2;
+    return halves && !are_halves(k->l, p)
+               ? tile_scratch(k, "x", SCRATCH_X, bytes, half_of(k->l, p), IR_READ)
+               : tile_read(k, "x", p->x);
+}
+
+static void vectors_place(tile_kernel *k, const tile_tiled_product *p, bool halves, ir_id *offset,
+                          ir_id *stride) {
+    const bool in_scratch = halves && !are_halves(k->l, p);
+    *offset = tile_u32(k, "x_offset", in_scratch ? 0 : p->x_offset);
+    *stride = tile_u32(k, "x_stride", in_scratch ? p->k : p->x_stride);
+}
+
+typedef struct low_terms { /* behind the k terms of each sum */
+    ir_memory x, w;
+    ir_id x_offset, x_stride, first, rank; /* first: row of w for row 0 of the shard's */
+    ir_id all, last;                       /* terms of a sum; of the first k the last */
+} low_terms;
+
+/* to: the result's first row. */
+static void low_declare(tile_kernel *k, const tile_tiled_product *p, uint32_t to, ir_id depth,
+                        low_terms *low) {
+    ir_builder *b = k->b;
+    tile_matrix w;
+    lower_matrix x;
+    if (!tile_matrix_of(k->l, p->low_w, &w) || !lower_vectors_of(k->l, p->low, &x)) return;
+    low->x = tile_read(k, "low", p->low);
+    low->w = tile_shard(k, "low_weights", p->low_w, 0, IR_F16);
+    low->x_offset = tile_u32(k, "low_offset", x.offset);
+    low->x_stride = tile_u32(k, "low_stride", x.stride);
+    low->first = tile_u32(k, "low_first", w.first + to);
+    low->rank = tile_u32(k, "rank", w.k);
+    low->all = ir_add(b, depth, low->rank);
+    low->last = ir_sub(b, depth, ir_u32(b, 1));
+    lower_bytes(k->l, base_type_row_bytes(w.type, w.k) * w.m);
+}
+
+/* What is a half already is not rounded. */
+static ir_id half_value(ir_builder *b, ir_id x) {
+    const ir_instruction *i = ir_at(b, x), *from = i->op == IR_CAST ? ir_at(b, i->in[0]) : NULL;
+    if (i->type == IR_F16) return x;
+    return from && from->type == IR_F16 ? i->in[0] : tile_half(b, x);
+}
+
+/* Term i of a sum: of vector v and row r; left and right are those at min(i, last). */
+static void low_term(tile_kernel *k, const low_terms *low, ir_id i, ir_id depth, ir_id v, ir_id r,
+                     ir_id *left, ir_id *right) {
+    ir_builder *b = k->b;
+    const ir_id own = ir_lt(b, i, depth), turn = ir_sub(b, ir_max(b, i, depth), depth),
+                x = ir_load(b, low->x,
+                            ir_add(b, ir_add(b, ir_mul(b, v, low->x_stride), low->x_offset), turn),
+                            1),
+                w = ir_load(b, low->w,
+                            ir_add(b, ir_mul(b, ir_add(b, r, low->first), low->rank), turn), 1);
+    *left = ir_cast(b, IR_F32, ir_select(b, own, half_value(b, *left), half_value(b, x)));
+    *right = ir_cast(b, IR_F32, ir_select(b, own, half_value(b, *right), w));
+}
+
 /* Rows [first, first + m) of the shard, or of the scratch that holds them (bytes: its size), to
  * rows [to, to + m) of the result; or of each expert all that lie in the shard. */
 static beryl_status multiply(lowering *l, const graph_node *node, const tile_tiled_product *p,
@@ -201,7 +275,6 @@ static beryl_status multiply(lowering *l, const graph_node *node, const tile_til
                              uint32_t m, beryl_error *error) {
     const tile_grouped *by = p->by;
     const ir_type half = half_of(l, p);
-    const bool in_scratch = halves && !are_halves(l, p); /* x */
     const uint32_t width = by ? p->m : graph_tensor_at(l->g, p->weight)->dim[0].size,
                    spread = by ? tile_grouped_each(by) : p->bound;
     tile_kernel kernel, *k = &kernel;
@@ -214,9 +287,7 @@ static beryl_status multiply(lowering *l, const graph_node *node, const tile_til
             tile_scratch(k, "weights", SCRATCH_WEIGHT, unpacked, halves ? IR_F16 : IR_F32, IR_READ);
     else if (p->stored) tile_weight_stored(&w, k, "weights", p->weight, p->shard, p->k);
     else tile_weight_plain(&w, k, "weights", p->weight, p->k);
-    if (in_scratch)
-        x = tile_scratch(k, "x", SCRATCH_X, (uint64_t)p->bound * p->k * 2, half, IR_READ);
-    else x = tile_read(k, "x", p->x);
+    x = vectors_memory(k, p, halves);
     if (by) list = tile_grouped_list(k, by);
     ir_memory out = {0}, sum = ir_register(b, IR_F32, 1);
     tree_walk end;
@@ -224,12 +295,16 @@ static beryl_status multiply(lowering *l, const graph_node *node, const tile_til
     else out = tile_write(k, "out", p->out);
     ir_id n = by ? IR_NO_ID : tile_count(k, "n", p->n), rows = tile_u32(k, "m", m),
           start = tile_u32(k, "first", first);
-    ir_id x_offset = tile_u32(k, "x_offset", in_scratch ? 0 : p->x_offset),
-          x_stride = tile_u32(k, "x_stride", in_scratch ? p->k : p->x_stride);
+    ir_id x_offset, x_stride;
+    vectors_place(k, p, halves, &x_offset, &x_stride);
     ir_id out_offset =
         tile_u32(k, "out_offset", to + (p->end ? 0 : graph_tensor_at(l->g, p->out)->offset));
     ir_id out_stride = tile_u32(k, "out_stride", width), depth = tile_u32(k, "k", p->k),
           zero = ir_u32(b, 0), one = ir_u32(b, 1);
+    low_terms low = {.rank = IR_NO_ID};
+    const bool adds = BUILD_HAS_ADAPTERS && p->low;
+    const uint32_t rank = adds ? graph_tensor_at(l->g, p->low_w)->dim[1].size : 0;
+    if (adds) low_declare(k, p, to, depth, &low);
     ir_id pairs = zero;
     if (by) {
         ir_id expert =
@@ -242,7 +317,8 @@ static beryl_status multiply(lowering *l, const graph_node *node, const tile_til
     ir_id v = ir_loop_marked(b, zero, n, one, IR_PARALLEL, DIM_VECTOR),
           r = ir_loop_marked(b, zero, rows, one, IR_PARALLEL, DIM_ROW);
     ir_set(b, sum, ir_f32(b, 0));
-    ir_id i = ir_loop_marked(b, zero, depth, one, IR_REDUCE, DIM_K), vector = v, right;
+    const ir_id turn = ir_loop_marked(b, zero, adds ? low.all : depth, one, IR_REDUCE, DIM_K);
+    ir_id i = adds ? ir_min(b, turn, low.last) : turn, vector = v, right;
     if (by) vector = tile_div(k, tile_grouped_pair(k, by, list, pairs, v), by->share);
     ir_id left =
         ir_cast(b, IR_F32,
@@ -254,6 +330,7 @@ static beryl_status multiply(lowering *l, const graph_node *node, const tile_til
     if (halves && half == IR_F16 && !unpacked &&
         (by || graph_tensor_at(l->g, p->weight)->type != TYPE_F16))
         right = ir_cast(b, IR_F32, ir_cast(b, IR_F16, right));
+    if (adds) low_term(k, &low, turn, depth, v, r, &left, &right);
     ir_set(b, sum, ir_fma(b, left, right, ir_get(b, sum)));
     ir_end(b);
     ir_id result = by ? tile_grouped_pair(k, by, list, pairs, v) : v;
@@ -265,7 +342,7 @@ static beryl_status multiply(lowering *l, const graph_node *node, const tile_til
     ir_end(b), ir_end(b);
     if (!by)
         return tile_end_marked(k, (lower_count[IR_DIM_MAX]){p->n, {m, 0}},
-                               (uint64_t[IR_DIM_MAX]){p->bound, m, p->k}, error);
+                               (uint64_t[IR_DIM_MAX]){p->bound, m, p->k + rank}, error);
     ir_end(b);
     /* Experts have more or fewer: tiles for half as many more, groups for many times as many,
      * since groups without any cost little. */
@@ -276,30 +353,31 @@ static beryl_status multiply(lowering *l, const graph_node *node, const tile_til
 
 /* Parts of the sums of few rows: parts[part, v, r]. */
 static beryl_status multiply_parts(lowering *l, const graph_node *node, const tile_tiled_product *p,
-                                   const tile_split *split, beryl_error *error) {
+                                   bool halves, const tile_split *split, beryl_error *error) {
     tile_kernel kernel, *k = &kernel;
     tile_weight w;
     tile_begin(k, l, node, "linear_parts", 1);
     ir_builder *b = k->b;
     if (p->stored) tile_weight_stored(&w, k, "weights", p->weight, p->shard, p->k);
     else tile_weight_plain(&w, k, "weights", p->weight, p->k);
-    const ir_memory x = tile_read(k, "x", p->x),
+    const ir_memory x = vectors_memory(k, p, halves),
                     parts = tile_scratch(k, "parts", SCRATCH_PARTS, split->bytes, IR_F32,
                                          IR_READ_WRITE),
                     sum = ir_register(b, IR_F32, 1);
     const ir_id n = tile_count(k, "n", p->n), start = tile_u32(k, "first", p->first),
-                x_offset = tile_u32(k, "x_offset", p->x_offset),
-                x_stride = tile_u32(k, "x_stride", p->x_stride), m = ir_u32(b, p->m),
-                zero = ir_u32(b, 0), one = ir_u32(b, 1);
-    ir_id from, length;
+                m = ir_u32(b, p->m), zero = ir_u32(b, 0), one = ir_u32(b, 1);
+    ir_id x_offset, x_stride, from, length;
+    vectors_place(k, p, halves, &x_offset, &x_stride);
     const ir_id part = tile_split_open(k, split, ir_u32(b, p->k), DIM_EXPERT, &from, &length),
                 v = ir_loop_marked(b, zero, n, one, IR_PARALLEL, DIM_VECTOR),
                 r = ir_loop_marked(b, zero, m, one, IR_PARALLEL, DIM_ROW);
     ir_set(b, sum, ir_f32(b, 0));
     const ir_id begin = ir_add(b, ir_add(b, ir_mul(b, v, x_stride), x_offset), from),
                 i = ir_loop_marked(b, zero, length, one, IR_REDUCE, DIM_K);
-    const ir_id left = ir_cast(b, IR_F32, ir_load(b, x, ir_add(b, begin, i), 1)),
-                right = tile_element_load(&w, ir_add(b, r, start), ir_add(b, from, i));
+    const ir_id left = ir_cast(b, IR_F32, ir_load(b, x, ir_add(b, begin, i), 1));
+    ir_id right = tile_element_load(&w, ir_add(b, r, start), ir_add(b, from, i));
+    if (halves && graph_tensor_at(l->g, p->weight)->type != TYPE_F16)
+        right = ir_cast(b, IR_F32, ir_cast(b, half_of(l, p), right));
     ir_set(b, sum, ir_fma(b, left, right, ir_get(b, sum)));
     ir_end(b);
     const ir_id row = ir_add(b, ir_mul(b, part, n), v);
@@ -373,11 +451,12 @@ beryl_status tile_tiled(lowering *l, const graph_node *node, const tile_tiled_pr
     if (dots) return tile_dots(l, node, p, error);
     /* few results in a training: elsewhere a dispatch more is felt */
     const bool few = l->g->segments && p->m < p->bound;
-    const tile_split split = !BUILD_HAS_TRAINING || halves ? (tile_split){.n = 1}
+    const tile_split split = !BUILD_HAS_TRAINING || p->low ? (tile_split){.n = 1}
+                             : halves ? tile_split_units(l, p->bound, p->m, p->k)
                              : few ? tile_split_of(l, p->bound, p->m, (lower_count){p->k, 0}, p->k)
                                    : tile_split_halves(l, p->bound, p->m, p->k);
     if (split.n > 1) {
-        status = multiply_parts(l, node, p, &split, error);
+        status = multiply_parts(l, node, p, halves, &split, error);
         return status == BERYL_OK ? add_parts(l, node, p, &split, error) : status;
     }
     if (tile_is_host(l) ? type != TYPE_F32

@@ -8,6 +8,9 @@
 
 typedef struct tile_tiled_product {
     graph_value x, weight, out;
+    /* not 0: row r of weight x has so many more terms, the elements of row r of low_w, halves,
+     * times those of low: on matrix units alone (tile_tiled_adds) */
+    graph_value low, low_w;
     graph_value other; /* not 0: out = gelu(weight x) * (other x), both whole and in one binding */
     bool rounded;      /* the node's scratch has the vectors as tile/dots.h wants them */
     const tree *end;   /* what becomes of the result; NULL: it is stored */
@@ -32,6 +35,8 @@ bool tile_tiled_wants(const lowering *l, uint32_t n, uint32_t k);
 /* Does this product, an OP_LINEAR, round its vectors to halves, and take them as halves too? */
 bool tile_takes_halves(const graph *g, const graph_store *store, const lower_settings *settings,
                        const graph_node *linear);
+/* Does this product of four inputs add the second, of low rank, to the first? */
+bool tile_tiled_adds(const lowering *l, const graph_node *linear);
 /* Would matrix units wait for the tree at the end of the product, which makes n sums? */
 bool tile_tiled_waits(const lowering *l, const tree *t, uint64_t n);
 /* The vectors may get a dispatch before, and the weight's pieces. by: its list is there. */

@@ -53,7 +53,7 @@ static void plain(pass_edit *e, ir_op op) {
 
 static ir_id clone(product *p, ir_id id, ir_id index, uint32_t loop, ir_id k) {
     pass_edit *e = p->e;
-    if (id == p->k) return k;
+    if (id == p->turn) return k;
     if (id == loop) return index;
     if (id < p->m) return e->map[id];
     if (p->seen[id] == p->stamp) return p->cloned[id];
@@ -68,8 +68,7 @@ static ir_id clone(product *p, ir_id id, ir_id index, uint32_t loop, ir_id k) {
 static uint32_t width_of(const product *p, const side *s) {
     const uint32_t most = p->e->schedule->vector, lanes = p->subgroup * p->a.warps * p->b.warps;
     uint32_t wide = most >= 8 ? 8 : most >= 4 ? 4 : most >= 2 ? 2 : 1;
-    while (pass_at(p->e, s->value)->op != IR_LOAD && wide * 2 <= p->depth &&
-           s->size * p->depth >= wide * 2 * lanes)
+    while (s->n_load != 1 && wide * 2 <= p->depth && s->size * p->depth >= wide * 2 * lanes)
         wide *= 2; /* what neighbours share is computed once */
     return wide;
 }
@@ -156,13 +155,46 @@ static void fill(product *p, side *s, way along, ir_id slot, ir_id outer) {
     block_end(p, turns);
 }
 
+/* Begins to bring 16 bytes of load `which` of the factor: row `index`, turns of k from `turn` on. */
+static void copy_piece(product *p, const side *s, uint32_t which, ir_id index, ir_id turn, ir_id to,
+                       ir_id inside) {
+    const ir_instruction *load = pass_at(p->e, s->load[which]);
+    p->stamp++;
+    p->turn = s->turn[which];
+    const ir_id from = clone(p, load->in[0], index, s->loop, turn);
+    p->turn = p->k;
+    pass_push(p->e, (ir_instruction){.op = IR_COPY_ASYNC,
+                                     .n_in = 3,
+                                     .space = IR_WORKGROUP,
+                                     .array = s->memory.array,
+                                     .in = {to, from, inside, IR_NO_ID},
+                                     .imm = load->array | (uint64_t)(PIECE * 2) << 16});
+}
+
+/* The same of a factor that is one load below its split, and another from there on; k: of the
+ * piece, which begins in the tile at `outer`. */
+static void copy_either(product *p, const side *s, ir_id index, ir_id outer, ir_id k, ir_id to) {
+    pass_edit *e = p->e;
+    uint32_t number;
+    const ir_id split = pass_const(e->in->code, s->split, &number) ? pass_u32(e, number)
+                                                                   : e->map[s->split],
+                at = pass_multiple(e, e->in->code, s->split) % p->depth ? k : outer,
+                inside = pass_binary(e, IR_LT, k, bound(p, p->k)),
+                below = pass_binary(e, IR_LT, at, split);
+    pass_if(e, below);
+    copy_piece(p, s, 0, index, k, to, below);
+    pass_close(e);
+    pass_if(e, pass_binary(e, IR_GE, at, split));
+    copy_piece(p, s, 1, index, pass_binary(e, IR_SUB, k, split), to, inside);
+    pass_close(e);
+}
+
 /* Begins to bring share `which` of `of` of the tile at k = outer to its slot, in pieces of 16
  * bytes; beyond `inside` zeros. */
 static void copy_tile(product *p, side *s, ir_id slot, ir_id outer, ir_id inside, uint32_t which,
                       uint32_t of) {
     pass_edit *e = p->e;
-    const ir_instruction *row_loop = pass_at(e, s->loop), *k_loop = pass_at(e, p->k),
-                         *load = pass_at(e, s->value);
+    const ir_instruction *row_loop = pass_at(e, s->loop), *k_loop = pass_at(e, p->k);
     uint32_t lanes = p->subgroup * p->a.warps * p->b.warps, parts = s->size * p->depth / PIECE;
     uint32_t turns = (parts + lanes - 1) / lanes, first = turns * which / of,
              last = turns * (which + 1) / of;
@@ -179,15 +211,9 @@ static void copy_tile(product *p, side *s, ir_id slot, ir_id outer, ir_id inside
             pass_binary(e, IR_SUB, bound(p, s->loop), pass_u32(e, s->across ? PIECE : 1)));
     if (!pass_count_multiple(e, e->in->code, k_loop->in[0], k_loop->in[1], p->depth))
         inside = pass_binary(e, IR_LT, k, bound(p, p->k));
-    p->stamp++;
-    ir_id from = clone(p, load->in[0], index, s->loop, k);
-    ir_id to = place_of(p, s, slot, row, kk);
-    pass_push(e, (ir_instruction){.op = IR_COPY_ASYNC,
-                                  .n_in = 3,
-                                  .space = IR_WORKGROUP,
-                                  .array = s->memory.array,
-                                  .in = {to, from, inside, IR_NO_ID},
-                                  .imm = load->array | (uint64_t)(PIECE * 2) << 16});
+    const ir_id to = place_of(p, s, slot, row, kk);
+    if (s->n_load == 1) copy_piece(p, s, 0, index, k, to, inside);
+    else copy_either(p, s, index, outer, k, to);
     if (parts % lanes) pass_close(e);
     block_end(p, last - first);
 }
@@ -548,6 +574,7 @@ static void by_direct(product *p, ir_id warp) {
 static void push(product *p) {
     pass_edit *e = p->e;
     uint32_t *workgroup = e->out.workgroup, sums = p->a.each * p->b.each;
+    p->turn = p->k;
     workgroup[0] = p->subgroup, workgroup[1] = p->b.warps, workgroup[2] = p->a.warps;
     e->out.subgroup_size = p->subgroup;
     p->whole = p->fragments[0] = add_fragment(e, IR_ROLE_C, IR_F32, sums);

@@ -132,18 +132,85 @@ static uint64_t tile_bytes(const product *p) {
            strip * 4;
 }
 
-/* How it lies in memory, and whether its tiles are whole pieces of 16 bytes. */
-static void look_at_memory(const product *p, side *s) {
+/* y = x + more, as numbers or as what computes it (x = y - more, which passes write as a sum)? */
+static bool is_more(const pass_edit *e, ir_id y, ir_id x, uint32_t more) {
+    const ir_instruction *code = e->in->code, *sum = &code[x];
+    uint32_t a, b, c;
+    if (pass_const(code, x, &a) && pass_const(code, y, &b)) return a + more == b;
+    if (!more) return x == y;
+    return sum->op == IR_ADD && sum->in[0] == y && pass_const(code, sum->in[1], &c) &&
+           c + more == 0;
+}
+
+/* The id in the reduction that is k below s->split, or, rest, k - s->split from there on:
+ * min(k, split - 1), max(k, split) - split. IR_NO_ID: there is none. */
+static ir_id find_turn(const product *p, const side *s, bool rest) {
     const pass_edit *e = p->e;
-    const ir_instruction *load = pass_at(e, s->value), *row = pass_at(e, s->loop),
-                         *k = pass_at(e, p->k);
+    for (uint32_t i = p->k + 1; i < e->close[p->k]; i++) {
+        const ir_instruction *at = pass_at(e, i);
+        if (!rest && at->op == IR_MIN && at->in[0] == p->k && is_more(e, s->split, at->in[1], 1))
+            return i;
+        if (!rest || at->op != IR_SUB || !is_more(e, at->in[1], s->split, 0)) continue;
+        const ir_instruction *most = pass_at(e, at->in[0]);
+        if (most->op == IR_MAX && most->in[0] == p->k && is_more(e, most->in[1], s->split, 0))
+            return i;
+    }
+    return IR_NO_ID;
+}
+
+/* Does the value depend on k other than by `turn`? */
+static bool knows_k(product *p, ir_id id, ir_id turn) {
+    if (id == p->k) return true;
+    if (id == turn || id < p->k || p->seen[id] == p->stamp) return false;
+    p->seen[id] = p->stamp;
+    const ir_instruction *at = pass_at(p->e, id);
+    for (uint32_t a = 0; a < at->n_in; a++)
+        if (at->in[a] != IR_NO_ID && knows_k(p, at->in[a], turn)) return true;
+    return false;
+}
+
+/* The loads that the factor is. */
+static void find_loads(product *p, side *s) {
+    const pass_edit *e = p->e;
+    const ir_instruction *at = pass_at(e, s->value);
+    s->n_load = at->op == IR_LOAD;
+    s->load[0] = s->value, s->turn[0] = p->k;
+    if (at->op != IR_SELECT) return;
+    const ir_instruction *below = pass_at(e, at->in[0]);
+    if (below->op != IR_LT || below->in[0] != p->k) return;
+    s->split = below->in[1];
+    if (s->split > p->m && pass_at(e, s->split)->op != IR_CONST) return;
+    for (uint32_t i = 0; i < 2; i++) {
+        s->load[i] = at->in[1 + i];
+        s->turn[i] = find_turn(p, s, i);
+        p->stamp++;
+        if (pass_at(e, s->load[i])->op != IR_LOAD || s->turn[i] == IR_NO_ID ||
+            knows_k(p, pass_at(e, s->load[i])->in[0], s->turn[i]))
+            return;
+    }
+    s->n_load = 2;
+}
+
+/* How it lies in memory, and whether its tiles are whole pieces of 16 bytes. */
+static void look_at_memory(product *p, side *s) {
+    const pass_edit *e = p->e;
+    const ir_instruction *row = pass_at(e, s->loop), *k = pass_at(e, p->k);
     s->across = s->copied = false;
-    if (load->op != IR_LOAD) return;
-    const uint64_t along = pass_multiple_beside(e, load->in[0], p->k),
-                   across = along ? 0 : pass_multiple_beside(e, load->in[0], s->loop);
+    find_loads(p, s);
+    if (!s->n_load) return;
+    uint64_t along = 0, across = 0;
+    for (uint32_t i = 0; i < s->n_load; i++) { /* of both the same */
+        const ir_id at = pass_at(e, s->load[i])->in[0];
+        const uint64_t own = pass_multiple_beside(e, at, s->turn[i]);
+        if (i && (!own || own % PIECE)) along = 0;
+        if (!i) along = own;
+    }
+    if (s->n_load == 1 && !along)
+        across = pass_multiple_beside(e, pass_at(e, s->value)->in[0], s->loop);
     s->across = across;
     const ir_instruction *line = across ? row : k; /* along which pieces lie */
     s->copied = (along | across) % PIECE == 0 && (along | across) &&
+                (s->n_load == 1 || pass_multiple(e, e->in->code, s->split) % PIECE == 0) &&
                 pass_count_multiple(e, e->in->code, line->in[0], line->in[1], PIECE);
 }
 

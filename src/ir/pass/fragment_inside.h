@@ -18,6 +18,10 @@ enum {
 
 typedef struct side {
     ir_id value;          /* f16 or bf16, inside the reduction */
+    /* where it is a load: that; or of turns of k below `split` one, of the rest another. turn: what
+     * stands for k in it, from 0 on. n_load 0: it is more than that */
+    ir_id load[2], turn[2], split;
+    uint32_t n_load;
     uint32_t loop;        /* m or n */
     uint32_t warps, each; /* subgroups along it, fragments of each */
     uint32_t unit, size;  /* rows of a fragment, of the tile */
@@ -34,6 +38,7 @@ typedef enum way { WHOLE_WAY, TO_REGISTERS, FROM_REGISTERS } way;
 typedef struct product {
     pass_edit *e;
     uint32_t m, n, k; /* the loops */
+    ir_id turn;       /* what stands for k in what is being cloned */
     /* a parallel loop around m, whose turns are products of their own; IR_NO_ID: none */
     uint32_t outer;
     side a, b;

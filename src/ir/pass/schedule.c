@@ -58,6 +58,13 @@ bool ir_has_fragment(const device_caps *caps, ir_type factors, ir_type sums, uin
 
 /* Somewhere a sum takes the product of two casts of one 16-bit type, for which the device has
  * units. *loaded: of what lies in memory so. */
+/* From memory, as it is: perhaps of some turns from one place, of the others from another. */
+static bool is_loaded(const ir_kernel *k, ir_id id) {
+    const ir_instruction *at = &k->code[id];
+    return at->op == IR_LOAD || (at->op == IR_SELECT && k->code[at->in[1]].op == IR_LOAD &&
+                                 k->code[at->in[2]].op == IR_LOAD);
+}
+
 static bool multiplies_halves(const ir_kernel *k, const device_caps *caps, bool *loaded) {
     for (uint32_t i = 0; i < k->n_code; i++) {
         const ir_instruction *at = &k->code[i];
@@ -65,7 +72,7 @@ static bool multiplies_halves(const ir_kernel *k, const device_caps *caps, bool 
         const ir_instruction *x = &k->code[at->in[0]], *y = &k->code[at->in[1]];
         if (x->op != IR_CAST || y->op != IR_CAST) continue;
         const ir_type type = (ir_type)k->code[x->in[0]].type;
-        *loaded = k->code[x->in[0]].op == IR_LOAD && k->code[y->in[0]].op == IR_LOAD;
+        *loaded = is_loaded(k, x->in[0]) && is_loaded(k, y->in[0]);
         if (k->code[y->in[0]].type == type && ir_has_fragment(caps, type, IR_F32, 16, 8, 16))
             return true;
     }
