@@ -226,11 +226,11 @@ typedef struct halves_case {
     const char *name;
     base_type type;       /* of w [ROWS_OF_W, k]; a [3 LOW, k] is Q8_0, b [ROWS_OF_W, LOW] F16 */
     uint32_t k, n, fewer; /* vectors */
-    bool adds;            /* the graph; `plan` has such steps */
-    const char *plan[3];
+    bool adds, direct;    /* the graph; units multiply from workgroup memory */
+    const char *plan[3];  /* is said there */
 } halves_case;
 
-enum { ROWS_OF_W = 64 };
+enum { ROWS_OF_W = 96 };
 
 /* h = rms(x). Of products that read h, of what stands at the end of the first, and of columns of z,
  * all are stored as halves: (silu(h w) * factors) w + h w + z[:16] b + z[40:56] b, z = h w *
@@ -291,6 +291,11 @@ static void check_halves(test *t, const halves_case *of) {
     base_text_init(&plan, &heap);
     device *d = interpreter_units_open(&heap);
     beryl_status status = d ? BERYL_OK : BERYL_NO_MEMORY;
+    if (d && of->direct) {
+        d->caps.multiplies_memory = true;
+        d->caps.workgroup_bytes = 227 << 10;
+        d->caps.compute_units = 1; /* large tiles */
+    }
     for (int i = 0; i < 3 && status == BERYL_OK; i++) {
         side *s = &sides[i];
         status = store_init(&s->store, &heap, i == 1 ? d : NULL, &source, 1, &error);
@@ -354,15 +359,17 @@ static void check_halves(test *t, const halves_case *of) {
 
 static void check_narrow(test *t) {
     static const halves_case cases[] = {
-        {"stored-as-halves", TYPE_F16, 64, 45, 21, false, {"linear_tiled"}},
-        /* k is no multiple of a tile's depth: its last tile of w has terms of b */
-        {"adds-low-rank", TYPE_F16, 544, 45, 21, true, {"linear_parts", "5 dispatches"}},
-        {"adds-low-rank-unpacked",
+        {"stored-as-halves", TYPE_F16, 96, 45, 21, false, false, {"linear_tiled"}},
+        /* k is no multiple of a tile's depth: a tile has terms of both */
+        {"low-rank", TYPE_F16, 544, 45, 21, true, false, {"linear_parts", "5 dispatches"}},
+        {"low-rank-direct", TYPE_F16, 544, 66, 21, true, true, {"4 dispatches"}},
+        {"low-rank-unpacked",
          TYPE_Q8_0,
          512,
          194,
          33,
          true,
+         false,
          {"linear_parts", "linear_unpack", "7 dispatches"}}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) check_halves(t, &cases[i]);
 }
