@@ -106,7 +106,7 @@ static bool are_halves(const lowering *l, const tile_tiled_product *p) {
     return graph_tensor_at(l->g, p->x)->narrow;
 }
 
-/* Scratch [n, k] of halves: the vectors. */
+/* Scratch [n, k] of halves: the vectors, once for products that follow each other. */
 static beryl_status halve_vectors(lowering *l, const graph_node *node, const tile_tiled_product *p,
                                   beryl_error *error) {
     const ir_type half = half_of(l, p);
@@ -126,8 +126,10 @@ static beryl_status halve_vectors(lowering *l, const graph_node *node, const til
     ir_store(b, out, ir_add(b, ir_mul(b, v, depth), i),
              half == IR_F16 ? tile_half(b, value) : ir_cast(b, half, value));
     ir_end(b), ir_end(b);
-    return tile_end_marked(k, (lower_count[IR_DIM_MAX]){p->n, {p->k, 0}},
-                           (uint64_t[IR_DIM_MAX]){p->bound, p->k}, error);
+    const beryl_status status = tile_end_marked(k, (lower_count[IR_DIM_MAX]){p->n, {p->k, 0}},
+                                                (uint64_t[IR_DIM_MAX]){p->bound, p->k}, error);
+    if (status == BERYL_OK) lower_step_share(l);
+    return status;
 }
 
 /* Where word `at` of a group's words lies in workgroup memory: a few are left out, so that the
@@ -437,7 +439,8 @@ beryl_status tile_tiled(lowering *l, const graph_node *node, const tile_tiled_pr
     const bool halves = rounds(l, type, p->bound, p->k);
     const bool dots = !halves && p->stored && p->m >= DOTS_ROWS &&
                       tile_dots_wants(l, type, p->by ? p->by->bound : p->bound, p->k);
-    beryl_status status = halves && !are_halves(l, p) ? halve_vectors(l, node, p, error) : BERYL_OK;
+    beryl_status status =
+        halves && !p->rounded && !are_halves(l, p) ? halve_vectors(l, node, p, error) : BERYL_OK;
     if (status != BERYL_OK) return status;
     const bool packed = base_type_is_quantised(type) || (type == TYPE_BF16 && p->k % TILE_RUN == 0);
     if (p->by) {

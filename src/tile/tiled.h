@@ -12,7 +12,7 @@ typedef struct tile_tiled_product {
      * times those of low: on matrix units alone (tile_tiled_adds) */
     graph_value low, low_w;
     graph_value other; /* not 0: out = gelu(weight x) * (other x), both whole and in one binding */
-    bool rounded;      /* the node's scratch has the vectors as tile/dots.h wants them */
+    bool rounded;      /* the node's scratch has the vectors as the product wants them */
     const tree *end;   /* what becomes of the result; NULL: it is stored */
     /* the weight is a shard of a stored tensor; else dense in other memory */
     bool stored;
