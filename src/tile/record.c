@@ -504,6 +504,9 @@ void lower_step_share(lowering *l) {
             plan_scratch *own = &p->scratches.data[last->bindings[k].item - p->g->tensors.count];
             own->item = step->bindings[k].item, own->bytes = 0;
         }
+        while (p->patches.count &&
+               p->patches.data[p->patches.count - 1].at >= (n - 1) * DEVICE_PARAM_ALIGN)
+            p->patches.count--;
         p->steps.count--;
         return;
     }
