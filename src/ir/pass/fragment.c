@@ -171,22 +171,29 @@ static void copy_piece(product *p, const side *s, uint32_t which, ir_id index, i
                                      .imm = load->array | (uint64_t)(PIECE * 2) << 16});
 }
 
+/* A value before the loops, or a number. */
+static ir_id known(product *p, ir_id id) {
+    uint32_t number;
+    return pass_const(p->e->in->code, id, &number) ? pass_u32(p->e, number) : p->e->map[id];
+}
+
 /* The same of a factor that is one load below its split, and another from there on; k: of the
  * piece, which begins in the tile at `outer`. */
 static void copy_either(product *p, const side *s, ir_id index, ir_id outer, ir_id k, ir_id to) {
     pass_edit *e = p->e;
-    uint32_t number;
-    const ir_id split = pass_const(e->in->code, s->split, &number) ? pass_u32(e, number)
-                                                                   : e->map[s->split],
+    const ir_id split = known(p, s->split),
                 at = pass_multiple(e, e->in->code, s->split) % p->depth ? k : outer,
-                inside = pass_binary(e, IR_LT, k, bound(p, p->k)),
                 below = pass_binary(e, IR_LT, at, split);
-    pass_if(e, below);
-    copy_piece(p, s, 0, index, k, to, below);
-    pass_close(e);
-    pass_if(e, pass_binary(e, IR_GE, at, split));
-    copy_piece(p, s, 1, index, pass_binary(e, IR_SUB, k, split), to, inside);
-    pass_close(e);
+    if (p->copies == EITHER) pass_if(e, below);
+    if (p->copies != ABOVE_SPLIT) copy_piece(p, s, 0, index, k, to, below);
+    if (p->copies == EITHER) {
+        pass_close(e);
+        pass_if(e, pass_binary(e, IR_GE, at, split));
+    }
+    if (p->copies != BELOW_SPLIT)
+        copy_piece(p, s, 1, index, pass_binary(e, IR_SUB, k, split), to,
+                   pass_binary(e, IR_LT, k, bound(p, p->k)));
+    if (p->copies == EITHER) pass_close(e);
 }
 
 /* Begins to bring share `which` of `of` of the tile at k = outer to its slot, in pieces of 16
@@ -467,12 +474,10 @@ static ir_id open_copied(product *p, uint32_t ahead, ir_id from, ir_id to) {
  * last of them begin a few at a time between its steps, so that they keep nobody from
  * multiplying. A slot is written again only after the barrier that all lanes reach behind its
  * products. */
-static void by_copies(product *p, ir_id warp_m, ir_id warp_n) {
+static void copied_turns(product *p, ir_id warp_m, ir_id warp_n, ir_id from, ir_id to) {
     pass_edit *e = p->e;
     uint32_t ahead = p->slots - 1, steps = p->depth / DEPTH;
-    begin_copies(p, ahead);
-    const ir_id outer = open_copied(p, ahead, pass_u32(e, 0), bound(p, p->k)),
-                slots = pass_u32(e, p->slots),
+    const ir_id outer = open_copied(p, ahead, from, to), slots = pass_u32(e, p->slots),
                 turn = pass_binary(e, IR_DIV, outer, pass_u32(e, p->depth));
     ir_id next = pass_binary(e, IR_MOD, add(e, turn, pass_u32(e, ahead)), slots);
     ir_id then = add(e, outer, pass_u32(e, ahead * p->depth)),
@@ -482,6 +487,31 @@ static void by_copies(product *p, ir_id warp_m, ir_id warp_n) {
         copy_both(p, next, then, s, steps);
     }
     pass_close(e);
+}
+
+/* The turn from which on tiles that are so many ahead lie above the split of both factors: a loop
+ * that is cut there has no copy that asks. IR_NO_ID: the split is inside of a tile, or there is
+ * none. */
+static ir_id cut_of(product *p, uint32_t ahead) {
+    pass_edit *e = p->e;
+    const ir_id before = pass_u32(e, ahead * p->depth);
+    if (p->a.n_load != 2 || p->b.n_load != 2 || p->a.split != p->b.split ||
+        pass_multiple(e, e->in->code, p->a.split) % p->depth)
+        return IR_NO_ID;
+    return pass_binary(e, IR_SUB, pass_binary(e, IR_MAX, known(p, p->a.split), before), before);
+}
+
+static void by_copies(product *p, ir_id warp_m, ir_id warp_n) {
+    pass_edit *e = p->e;
+    const uint32_t ahead = p->slots - 1;
+    const ir_id cut = cut_of(p, ahead), zero = pass_u32(e, 0);
+    begin_copies(p, ahead);
+    if (cut != IR_NO_ID) {
+        p->copies = BELOW_SPLIT;
+        copied_turns(p, warp_m, warp_n, zero, cut);
+        p->copies = ABOVE_SPLIT;
+    }
+    copied_turns(p, warp_m, warp_n, cut == IR_NO_ID ? zero : cut, bound(p, p->k));
     count(p, IR_COPY_WAIT, 0);
     plain(e, IR_BARRIER);
 }
@@ -549,12 +579,9 @@ static void add_stretch(product *p) {
 
 /* The same where products go on while the lanes prepare the next: a slot is written again when the
  * products two turns before are done with it. */
-static void by_direct(product *p, ir_id warp) {
+static void direct_turns(product *p, ir_id warp, ir_id from, ir_id to) {
     pass_edit *e = p->e;
-    uint32_t ahead = p->slots - 2;
-    begin_copies(p, ahead);
-    ir_id from = pass_u32(e, 0), to = bound(p, p->k);
-    if (p->rounds) open_stretches(p, &from, &to);
+    const uint32_t ahead = p->slots - 2;
     const ir_id outer = open_copied(p, ahead, from, to), slots = pass_u32(e, p->slots),
                 turn = pass_binary(e, IR_DIV, outer, pass_u32(e, p->depth));
     multiply_direct(p, warp, pass_binary(e, IR_MOD, turn, slots));
@@ -562,6 +589,22 @@ static void by_direct(product *p, ir_id warp) {
               add(e, outer, pass_u32(e, ahead * p->depth)), 0, 1);
     count(p, IR_FRAGMENT_WAIT, 1);
     pass_close(e);
+}
+
+static void by_direct(product *p, ir_id warp) {
+    pass_edit *e = p->e;
+    const uint32_t ahead = p->slots - 2;
+    const ir_id cut = p->rounds ? IR_NO_ID : cut_of(p, ahead);
+    begin_copies(p, ahead);
+    ir_id from = pass_u32(e, 0), to = bound(p, p->k);
+    if (p->rounds) open_stretches(p, &from, &to);
+    if (cut != IR_NO_ID) {
+        p->copies = BELOW_SPLIT;
+        direct_turns(p, warp, from, cut);
+        p->copies = ABOVE_SPLIT;
+        from = cut;
+    }
+    direct_turns(p, warp, from, to);
     count(p, IR_FRAGMENT_WAIT, 0);
     if (p->rounds) {
         add_stretch(p);
@@ -575,6 +618,7 @@ static void push(product *p) {
     pass_edit *e = p->e;
     uint32_t *workgroup = e->out.workgroup, sums = p->a.each * p->b.each;
     p->turn = p->k;
+    p->copies = EITHER;
     workgroup[0] = p->subgroup, workgroup[1] = p->b.warps, workgroup[2] = p->a.warps;
     e->out.subgroup_size = p->subgroup;
     p->whole = p->fragments[0] = add_fragment(e, IR_ROLE_C, IR_F32, sums);

@@ -17,7 +17,7 @@ enum {
 };
 
 typedef struct side {
-    ir_id value;          /* f16 or bf16, inside the reduction */
+    ir_id value; /* f16 or bf16, inside the reduction */
     /* where it is a load: that; or of turns of k below `split` one, of the rest another. turn: what
      * stands for k in it, from 0 on. n_load 0: it is more than that */
     ir_id load[2], turn[2], split;
@@ -35,10 +35,14 @@ typedef struct side {
 
 typedef enum way { WHOLE_WAY, TO_REGISTERS, FROM_REGISTERS } way;
 
+/* Which load of a factor that has two: by turn of k, or known. */
+typedef enum load_of { EITHER, BELOW_SPLIT, ABOVE_SPLIT } load_of;
+
 typedef struct product {
     pass_edit *e;
     uint32_t m, n, k; /* the loops */
     ir_id turn;       /* what stands for k in what is being cloned */
+    load_of copies;   /* where a loop is cut at the split */
     /* a parallel loop around m, whose turns are products of their own; IR_NO_ID: none */
     uint32_t outer;
     side a, b;
