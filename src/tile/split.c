@@ -11,8 +11,7 @@ enum {
     TERMS_WIDE = 512,
     TERMS_HALVES = 2048, /* of sums that are worth halves */
     TERMS_UNIT = 64,     /* parts are multiples of */
-    COLUMNS_UNITS = 64,  /* of what matrix units share, at most: an adapter's ranks, */
-    COLUMNS_TILE = 16,   /* in tiles of so many, by SIDE rows, */
+    COLUMNS_UNITS = 16,  /* of a tile of few on matrix units, by SIDE rows, */
     TERMS_UNITS = 256,   /* and terms of a part */
     BYTES_MAX = 64 << 20,
     UNITS_UNKNOWN = 64,
@@ -60,9 +59,10 @@ tile_split tile_split_of(const lowering *l, uint64_t rows, uint64_t columns, low
 }
 
 tile_split tile_split_units(const lowering *l, uint64_t rows, uint64_t columns, uint32_t terms) {
-    const uint64_t tiles = (rows + SIDE - 1) / SIDE * ((columns + COLUMNS_TILE - 1) / COLUMNS_TILE),
+    const uint64_t tiles =
+                       (rows + SIDE - 1) / SIDE * ((columns + COLUMNS_UNITS - 1) / COLUMNS_UNITS),
                    wanted = tiles ? GROUPS_EACH_WIDE * units_of(l) / tiles : 0,
-                   most = columns <= COLUMNS_UNITS ? terms / TERMS_UNITS : 1;
+                   most = terms / TERMS_UNITS;
     return parts_of(wanted < most ? wanted : most, rows, columns, (lower_count){terms, 0}, terms);
 }
 

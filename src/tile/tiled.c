@@ -39,7 +39,8 @@ enum {
     UNPACK_LANES = 128,
     UNPACK_RUN = 32, /* words of a group's memory until some are left out, */
     UNPACK_WIDE = 4, /* and as many as a lane stores at once */
-    ROWS_UNIT = 128
+    ROWS_UNIT = 128,
+    RANKS = 64 /* of adapters, which share a vector */
 };
 
 bool tile_tiled_wants(const lowering *l, uint32_t n, uint32_t k) {
@@ -452,9 +453,10 @@ beryl_status tile_tiled(lowering *l, const graph_node *node, const tile_tiled_pr
         return status;
     }
     if (dots) return tile_dots(l, node, p, error);
-    /* few results in a training: elsewhere a dispatch more is felt */
-    const bool few = l->g->segments && p->m < p->bound;
-    const tile_split split = !BUILD_HAS_TRAINING || p->low ? (tile_split){.n = 1}
+    /* few results, as an adapter's A has, or in a training: elsewhere a dispatch more is felt */
+    const bool few = p->m < p->bound && (l->g->segments || p->m <= RANKS);
+    const tile_split split = !BUILD_HAS_TRAINING || p->low || (halves && p->m > RANKS)
+                                 ? (tile_split){.n = 1}
                              : halves ? tile_split_units(l, p->bound, p->m, p->k)
                              : few ? tile_split_of(l, p->bound, p->m, (lower_count){p->k, 0}, p->k)
                                    : tile_split_halves(l, p->bound, p->m, p->k);
