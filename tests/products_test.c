@@ -228,6 +228,7 @@ typedef struct halves_case {
     uint32_t k, n, fewer; /* vectors */
     bool adds, plain;     /* the graph */
     bool direct;          /* units multiply from workgroup memory */
+    bool bytes;           /* without units: dot products of vectors that are round */
     const char *plan[3];  /* is said there */
 } halves_case;
 
@@ -271,7 +272,7 @@ static void add_weights(side *s, const halves_case *of, const uint32_t at[3]) {
 }
 
 static void check_halves(test *t, const halves_case *of) {
-    enum { K_MAX = 576, FILE_SIZE = (2 * ROWS_OF_W + 3 * LOW) * K_MAX * 2 };
+    enum { K_MAX = 2080, FILE_SIZE = (2 * ROWS_OF_W + 3 * LOW) * K_MAX * 2 };
     static unsigned char file[FILE_SIZE];
     static float x[256 * K_MAX];
     if (!test_case(t, "products/units/%s", of->name)) return;
@@ -285,6 +286,7 @@ static void check_halves(test *t, const halves_case *of) {
     base_heap heap;
     beryl_error error = {0};
     side sides[3] = {{0}};
+    const int n_side = of->bytes ? 2 : 3;
     graph_value out[3];
     const float *got[3] = {NULL};
     base_text plan;
@@ -297,7 +299,12 @@ static void check_halves(test *t, const halves_case *of) {
         d->caps.workgroup_bytes = 227 << 10;
         d->caps.compute_units = 1; /* large tiles */
     }
-    for (int i = 0; i < 3 && status == BERYL_OK; i++) {
+    if (d && of->bytes) {
+        d->caps.dot_i8 = true;
+        d->caps.fragments = 0;
+        d->caps.compute_units = 64;
+    }
+    for (int i = 0; i < n_side && status == BERYL_OK; i++) {
         side *s = &sides[i];
         status = store_init(&s->store, &heap, i == 1 ? d : NULL, &source, 1, &error);
         s->open = status == BERYL_OK;
@@ -323,7 +330,8 @@ static void check_halves(test *t, const halves_case *of) {
     for (uint32_t n = of->n; status == BERYL_OK && n; n = n == of->n ? of->fewer : 0) {
         uint32_t seed = n;
         for (uint32_t k = 0; k < of->n * of->k; k++) x[k] = blocks_unit(&seed);
-        for (int i = 0; i < 3 && status == BERYL_OK; i++) {
+        if (of->bytes) make_round(x, of->n * of->k);
+        for (int i = 0; i < n_side && status == BERYL_OK; i++) {
             float *factors = graph_exec_input(sides[i].exec, sides[i].ids);
             memcpy(graph_exec_input(sides[i].exec, sides[i].x), x, sizeof *x * of->n * of->k);
             for (uint32_t k = 0; k < of->n; k++) factors[k] = k ? 1 : 1e9f;
@@ -336,17 +344,20 @@ static void check_halves(test *t, const halves_case *of) {
                                             (const void **)(uintptr_t)&got[i], &error);
         }
         if (status != BERYL_OK) break;
-        /* each of two products in a row rounds both factors */
+        /* each of two products in a row rounds both factors; bytes: as in run() */
         const uint32_t rest = (n - 1) * ROWS_OF_W;
-        compare(t, "the sum", got[1] + ROWS_OF_W, got[0] + ROWS_OF_W, rest, 8e-4);
-        compare(t, "the reference of halves", got[2] + ROWS_OF_W, got[1] + ROWS_OF_W, rest, 8e-4);
+        compare(t, "the sum", got[1] + ROWS_OF_W, got[0] + ROWS_OF_W, rest,
+                of->bytes ? 4e-6 : 8e-4);
+        if (!of->bytes)
+            compare(t, "the reference of halves", got[2] + ROWS_OF_W, got[1] + ROWS_OF_W, rest,
+                    8e-4);
         for (uint32_t i = 0; i < ROWS_OF_W; i++) CHECK(t, isfinite(got[1][i]));
     }
     if (status == BERYL_OK) {
         CHECK(t, graph_exec_explain_plan(sides[1].exec, NULL, &plan));
         base_text_add(&plan, "", 1);
         const char *rounds = strstr(plan.data, "linear_halves");
-        CHECK_INT(t, rounds != NULL, of->plain);
+        CHECK_INT(t, rounds != NULL, of->plain && !of->bytes);
         CHECK(t, !rounds || !strstr(rounds + 1, "linear_halves"));
         for (size_t i = 0; i < sizeof of->plan / sizeof *of->plan && of->plan[i]; i++)
             if (!strstr(plan.data, of->plan[i]))
@@ -362,28 +373,56 @@ static void check_halves(test *t, const halves_case *of) {
 
 static void check_narrow(test *t) {
     static const halves_case cases[] = {
-        {"stored-as-halves", TYPE_F16, 96, 45, 21, false, false, false, {"linear_tiled"}},
+        {.name = "stored-as-halves", TYPE_F16, 96, 45, 21, .plan = {"linear_tiled"}},
         /* k is no multiple of a tile's depth: a tile has terms of both */
-        {"low-rank", TYPE_F16, 544, 45, 21, true, false, false, {"linear_parts", "5 dispatches"}},
-        {"low-rank-direct", TYPE_F16, 544, 66, 21, true, false, true, {"4 dispatches"}},
-        {"low-rank-unpacked",
+        {.name = "low-rank",
+         TYPE_F16,
+         544,
+         45,
+         21,
+         .adds = true,
+         .plan = {"linear_parts", "5 disp"}},
+        {.name = "low-rank-direct",
+         TYPE_F16,
+         544,
+         66,
+         21,
+         .adds = true,
+         .direct = true,
+         .plan = {"4 dispatches"}},
+        {.name = "low-rank-unpacked",
          TYPE_Q8_0,
          512,
          194,
          33,
-         true,
-         false,
-         false,
-         {"linear_parts", "linear_unpack", "7 dispatches"}},
-        {"rounded-once",
+         .adds = true,
+         .plan = {"linear_parts", "linear_unpack", "7 dispatches"}},
+        {.name = "rounded-once",
          TYPE_Q8_0,
          512,
          194,
          33,
-         true,
-         true,
-         false,
-         {"linear_unpack", "7 dispatches"}}};
+         .adds = true,
+         .plain = true,
+         .plan = {"linear_unpack", "7 dispatches"}},
+        {.name = "low-rank-bytes",
+         TYPE_Q4_0,
+         512,
+         45,
+         21,
+         .adds = true,
+         .plain = true,
+         .bytes = true,
+         .plan = {"linear_dots"}},
+        {.name = "low-rank-bytes-parts",
+         TYPE_Q4_0,
+         2080,
+         40,
+         19,
+         .adds = true,
+         .plain = true,
+         .bytes = true,
+         .plan = {"linear_dots", "linear_merge"}}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) check_halves(t, &cases[i]);
 }
 

@@ -8,7 +8,9 @@
  * one is multiplied.
  *
  * Shapes: rows = rows of a tile, vectors = vectors of a tile, blocks = blocks of 32 in its k. */
+#include "base/build.h"
 #include "tile/dots_tile.h"
+#include "tile/product.h"
 
 #include "base/error.h"
 #include "tile/vectors.h"
@@ -171,7 +173,7 @@ static ir_id packed(tile_kernel *k, ir_id q) {
     return word;
 }
 
-/* A lane a block. */
+/* A lane a block; once for products that follow each other. */
 static beryl_status round_vectors(lowering *l, const graph_node *node, const tile_tiled_product *p,
                                   beryl_error *error) {
     const uint32_t blocks = p->k / BLOCK;
@@ -221,7 +223,9 @@ static beryl_status round_vectors(lowering *l, const graph_node *node, const til
     ir_store(b, scales, ir_add(b, tile_mul(k, pair, 4), tile_mul(k, odd, 2)),
              ir_compose(b, both, 2));
     ir_end(b);
-    return tile_end(k, lower_count_times(p->n, blocks), ROUND_LANES, error);
+    const beryl_status status = tile_end(k, lower_count_times(p->n, blocks), ROUND_LANES, error);
+    if (BUILD_HAS_ADAPTERS && status == BERYL_OK) lower_step_share(l);
+    return status;
 }
 
 /* ---- the kernel ------------------------------------------------------------------------------ */
@@ -247,6 +251,29 @@ static void bind_weights(dots *d) {
     }
 }
 
+/* After the weights, whose params have other names. */
+static void bind_low(dots *d) {
+    static const char *const planes[PACK_PLANE_MAX] = {"low_0", "low_1", "low_2", "low_3"};
+    const tile_tiled_product *p = d->p;
+    tile_kernel *k = &d->k;
+    tile_matrix w;
+    lower_matrix x;
+    if (!tile_matrix_of(k->l, p->low_w, &w) || !lower_vectors_of(k->l, p->low, &x)) return;
+    const graph_pack_layout *layout = &w.stored->shard[0].layout;
+    const ir_type type = tile_weight_element(w.type);
+    d->rank = w.k;
+    d->low = tile_read(k, "low", p->low);
+    tile_weight_made(&d->low_w, k, w.type, w.k, tile_shard(k, "low_weights", p->low_w, 0, type));
+    for (uint32_t i = 0; i < layout->n_plane; i++)
+        d->low_w.plane[i] =
+            tile_u32(k, planes[i], (uint32_t)(layout->offset[i] / ir_type_bytes(type)));
+    d->low_w.start = d->low_w.plane[0];
+    d->low_offset = tile_u32(k, "low_offset", x.offset);
+    d->low_stride = tile_u32(k, "low_stride", x.stride);
+    d->low_first = tile_u32(k, "low_first", w.first + p->to);
+    lower_bytes(k->l, base_type_row_bytes(w.type, w.k) * w.m);
+}
+
 static void bind(dots *d) {
     const tile_tiled_product *p = d->p;
     tile_kernel *k = &d->k;
@@ -270,6 +297,7 @@ static void bind(dots *d) {
     d->start = tile_u32(k, "first", p->first);
     d->out_offset = tile_u32(k, "out_offset", p->to + to);
     d->out_stride = tile_u32(k, "out_stride", width);
+    if (BUILD_HAS_ADAPTERS && p->low) bind_low(d);
 }
 
 static void memory(dots *d) {

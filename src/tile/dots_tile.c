@@ -3,6 +3,7 @@
  * In workgroup memory a tile is planes of 16 bytes: of block b the first halves of all rows, then
  * the second ones. So lanes that bring or read neighbouring rows use different banks. */
 #include "tile/dots_tile.h"
+#include "base/build.h"
 #include "tile/whole.h"
 
 #include <assert.h>
@@ -497,6 +498,41 @@ static void places(dots *d) {
     }
 }
 
+/* The first terms of all sums: of low rank, a run of each row and vector at a time. */
+static void add_low(dots *d) {
+    tile_kernel *k = &d->k;
+    ir_builder *b = k->b;
+    const uint32_t vectors = d->f.each, lanes = d->f.vectors / vectors, n = TILE_RUN / k->wide;
+    const ir_id last = ir_sub(b, d->n, ir_u32(b, 1)), last_row = ir_sub(b, d->count, ir_u32(b, 1)),
+                column = ir_add(b, d->column, lane_row(d)),
+                vector = ir_add(b, d->first, lane_vector(d));
+    if (d->f.parts > 1) ir_if(b, ir_eq(b, ir_group(b, 2), ir_u32(b, 0)));
+    const ir_id run = ir_loop(b, ir_u32(b, 0), ir_u32(b, d->rank / TILE_RUN), ir_u32(b, 1));
+    ir_id w[DOTS_ROWS_MAX][4], x[4];
+    for (uint32_t r = 0; r < d->f.rows; r++) {
+        const ir_id row = ir_min(b, tile_add(k, column, r * DOTS_LANES), last_row);
+        tile_chunk c;
+        tile_chunk_load(&d->low_w, ir_add(b, row, d->low_first), run, IR_NO_ID, &c);
+        tile_run_load(&d->low_w, &c, 0, w[r]);
+    }
+    for (uint32_t v = 0; v < vectors; v++) {
+        const ir_id i = ir_min(b, tile_add(k, vector, v * lanes), last);
+        const ir_id at =
+            ir_add(b, ir_fma(b, i, d->low_stride, d->low_offset), tile_mul(k, run, TILE_RUN));
+        tile_load_run(k, d->low, at, true, x);
+        for (uint32_t r = 0; r < d->f.rows; r++) {
+            const ir_id place = ir_u32(b, sum_at(d, r, v));
+            ir_id sum = ir_load(b, d->sums, place, 1);
+            for (uint32_t e = 0; e < n; e++)
+                for (uint32_t j = 0; j < k->wide; j++)
+                    sum = ir_fma(b, ir_extract(b, w[r][e], j), ir_extract(b, x[e], j), sum);
+            ir_store(b, d->sums, place, sum);
+        }
+    }
+    ir_end(b);
+    if (d->f.parts > 1) ir_end(b);
+}
+
 /* The tile that begins at vector d->first and row d->column, over this part of k. */
 void dots_tile(dots *d) {
     tile_kernel *k = &d->k;
@@ -511,6 +547,7 @@ void dots_tile(dots *d) {
     places(d);
     for (uint32_t i = 0; i < d->f.rows * d->f.each; i++)
         ir_store(b, d->sums, ir_u32(b, i), ir_f32(b, 0));
+    if (BUILD_HAS_ADAPTERS && d->rank) add_low(d);
     /* a part may be empty */
     fetch(d, each * d->f.parts > d->steps ? ir_min(b, from, ir_u32(b, d->steps - 1)) : from);
     ir_id step = ir_loop(b, from, to, one);

@@ -72,14 +72,27 @@ bool tile_takes_halves(const graph *g, const graph_store *store, const lower_set
     return x.bound > FEW && tile_tiled_wants(&l, x.bound, w.k) && rounds(&l, w.type, x.bound, w.k);
 }
 
+/* By bytes, where matrix units do not. */
+static bool takes_bytes(const lowering *l, const tile_matrix *w, uint32_t m, uint32_t n) {
+    return !rounds(l, w->type, n, w->k) && w->stored && m >= DOTS_ROWS &&
+           tile_dots_wants(l, w->type, n, w->k);
+}
+
 bool tile_tiled_adds(const lowering *l, const graph_node *linear) {
+    enum { ALIGN = 4 };
     tile_matrix w, low_w;
     lower_matrix x, low;
-    return BUILD_HAS_ADAPTERS && tile_matrix_of(l, linear->in[1], &w) &&
-           tile_matrix_of(l, linear->in[3], &low_w) && lower_vectors_of(l, linear->in[0], &x) &&
-           lower_vectors_of(l, linear->in[2], &low) && tile_tiled_wants(l, x.bound, w.k) &&
-           rounds(l, w.type, x.bound, w.k) && low_w.stored && low_w.stored->n_shard == 1 &&
-           low_w.type == TYPE_F16 && low_w.m == w.m && low_w.k == low.k && low.bound == x.bound;
+    if (!BUILD_HAS_ADAPTERS || !tile_matrix_of(l, linear->in[1], &w) ||
+        !tile_matrix_of(l, linear->in[3], &low_w) || !lower_vectors_of(l, linear->in[0], &x) ||
+        !lower_vectors_of(l, linear->in[2], &low) || !tile_tiled_wants(l, x.bound, w.k) ||
+        !low_w.stored || low_w.stored->n_shard != 1 || low_w.m != w.m || low_w.k != low.k ||
+        low.bound != x.bound)
+        return false;
+    /* halves are copied as they are; the others loaded by runs */
+    return rounds(l, w.type, x.bound, w.k)
+               ? low_w.type == TYPE_F16
+               : takes_bytes(l, &w, w.m, x.bound) && !base_type_is_quantised(low_w.type) &&
+                     low_w.k % TILE_RUN == 0 && low.offset % ALIGN == 0 && low.stride % ALIGN == 0;
 }
 
 /* Many operations on each sum of a large tile keep the units waiting: a dispatch of its own has
@@ -438,7 +451,7 @@ beryl_status tile_tiled(lowering *l, const graph_node *node, const tile_tiled_pr
                         beryl_error *error) {
     const base_type type = graph_tensor_at(l->g, p->weight)->type;
     const bool halves = rounds(l, type, p->bound, p->k);
-    const bool dots = !halves && p->stored && p->m >= DOTS_ROWS &&
+    const bool dots = !halves && p->stored && (p->m >= DOTS_ROWS || p->low) &&
                       tile_dots_wants(l, type, p->by ? p->by->bound : p->bound, p->k);
     beryl_status status =
         halves && !p->rounded && !are_halves(l, p) ? halve_vectors(l, node, p, error) : BERYL_OK;
