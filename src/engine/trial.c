@@ -682,19 +682,32 @@ static beryl_status make_side(trial *t, bool reference, beryl_error *error) {
                               : status;
 }
 
-/* A trial that ran others would say nothing about the plan's programs. Sizes of a cache may stand
- * in their texts: of one that is cut they are others, by the same generator. */
+/* Does a node before `node` run the program? */
+static bool runs_before(const graph_exec *exec, uint32_t node, device_program program) {
+    device_program p;
+    for (uint32_t n = 0; n < node; n++)
+        for (uint32_t i = 0; graph_exec_node_program(exec, n, i, &p); i++)
+            if (p.id == program.id) return true;
+    return false;
+}
+
+/* A trial that ran others would say nothing about the plan's programs. Steps that a node shares with
+ * one before it (lower_step_share) are that one's. Sizes of a cache may stand in their texts: of one
+ * that is cut they are others, by the same generator. */
 static beryl_status check_programs(const trial *t, beryl_error *error) {
     for (uint32_t r = 0; r < t->n_run && !t->is_cut; r++) {
         const uint32_t node = t->desc.run[r];
         device_program planned, tried;
-        for (uint32_t i = 0;; i++) {
+        for (uint32_t i = 0, k = 0;;) {
             const bool is_planned = graph_exec_node_program(t->desc.exec, node, i, &planned),
-                       is_tried = graph_exec_node_program(t->sides[0].exec, r, i, &tried);
-            if (is_planned != is_tried || (is_planned && planned.id != tried.id))
+                       is_tried = graph_exec_node_program(t->sides[0].exec, r, k, &tried);
+            if (!is_planned && !is_tried) break;
+            if (is_planned && is_tried && planned.id == tried.id) i++, k++;
+            else if (is_tried && runs_before(t->desc.exec, node, tried)) k++;
+            else if (is_planned && runs_before(t->sides[0].exec, r, planned)) i++;
+            else
                 return base_fail(error, BERYL_UNSUPPORTED,
                                  "its trial would run another program than the plan");
-            if (!is_planned) break;
         }
     }
     return BERYL_OK;
