@@ -224,12 +224,12 @@ enum { LOW = 16, LOW_FROM = 40 };
 
 typedef struct halves_case {
     const char *name;
-    base_type type;       /* of w [ROWS_OF_W, k]; a [3 LOW, k] is Q8_0, b [ROWS_OF_W, LOW] F16 */
-    uint32_t k, n, fewer; /* vectors */
-    bool adds, plain;     /* the graph */
-    bool direct;          /* units multiply from workgroup memory */
-    bool bytes;           /* without units: dot products of vectors that are round */
-    const char *plan[3];  /* is said there */
+    base_type type;         /* of w [ROWS_OF_W, k]; a [3 LOW, k] is Q8_0, b [ROWS_OF_W, LOW] F16 */
+    uint32_t k, n, fewer;   /* vectors */
+    bool adds, plain, pair; /* the graph */
+    bool direct;            /* units multiply from workgroup memory */
+    bool bytes;             /* without units: dot products of vectors that are round */
+    const char *plan[3];    /* is said there */
 } halves_case;
 
 enum { ROWS_OF_W = 96 };
@@ -237,7 +237,7 @@ enum { ROWS_OF_W = 96 };
 /* h = rms(x); plain: x, which is rounded once. Of products that read h, of what stands at the end of the first, and of columns of z,
  * all are stored as halves: (silu(h w) * factors) w + h w + z[:16] b + z[40:56] b, z = h w *
  * factors; adds: silu(h w + z[:16] b) + (h w + z[32:48] b), z = h a * factors, of which b's
- * products are terms of w's. */
+ * products are terms of w's; pair: geglu of those. */
 static graph_value narrowed(side *s, const halves_case *of) {
     graph *g = s->g = graph_open(s->store.heap);
     const graph_dim n = {of->n, graph_extent_add(g, "n", of->n)};
@@ -252,8 +252,9 @@ static graph_value narrowed(side *s, const halves_case *of) {
     for (uint32_t i = 0; i < 2; i++)
         low[i] = graph_linear(g, graph_narrow(g, z, 1, i * from, LOW, 1), b);
     if (of->adds) {
-        y = graph_silu(g, graph_add(g, graph_linear(g, h, w), low[0]));
-        y = graph_add(g, y, graph_add(g, low[1], graph_linear(g, h, w)));
+        const graph_value sum[] = {graph_add(g, graph_linear(g, h, w), low[0]),
+                                   graph_add(g, low[1], graph_linear(g, h, w))};
+        y = of->pair ? graph_geglu(g, sum[0], sum[1]) : graph_add(g, graph_silu(g, sum[0]), sum[1]);
     } else {
         y = graph_mul(g, graph_silu(g, graph_linear(g, h, w)), s->ids);
         y = graph_add(g, graph_linear(g, y, w), graph_linear(g, h, w));
@@ -422,7 +423,17 @@ static void check_narrow(test *t) {
          .adds = true,
          .plain = true,
          .bytes = true,
-         .plan = {"linear_dots", "linear_merge"}}};
+         .plan = {"linear_dots", "linear_merge"}},
+        {.name = "low-rank-bytes-pair",
+         TYPE_Q4_0,
+         512,
+         45,
+         21,
+         .adds = true,
+         .plain = true,
+         .pair = true,
+         .bytes = true,
+         .plan = {"linear_dots", "3 dispatches"}}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) check_halves(t, &cases[i]);
 }
 

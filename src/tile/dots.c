@@ -251,27 +251,31 @@ static void bind_weights(dots *d) {
     }
 }
 
-/* After the weights, whose params have other names. */
 static void bind_low(dots *d) {
-    static const char *const planes[PACK_PLANE_MAX] = {"low_0", "low_1", "low_2", "low_3"};
+    static const char *const planes[] = {"low_start", "low_start_b"};
+    static const char *const places[] = {"low_offset", "low_offset_b"};
+    static const char *const firsts[] = {"low_first", "low_first_b"};
     const tile_tiled_product *p = d->p;
     tile_kernel *k = &d->k;
-    tile_matrix w;
-    lower_matrix x;
-    if (!tile_matrix_of(k->l, p->low_w, &w) || !lower_vectors_of(k->l, p->low, &x)) return;
-    const graph_pack_layout *layout = &w.stored->shard[0].layout;
-    const ir_type type = tile_weight_element(w.type);
-    d->rank = w.k;
-    d->low = tile_read(k, "low", p->low);
-    tile_weight_made(&d->low_w, k, w.type, w.k, tile_shard(k, "low_weights", p->low_w, 0, type));
-    for (uint32_t i = 0; i < layout->n_plane; i++)
-        d->low_w.plane[i] =
-            tile_u32(k, planes[i], (uint32_t)(layout->offset[i] / ir_type_bytes(type)));
-    d->low_w.start = d->low_w.plane[0];
-    d->low_offset = tile_u32(k, "low_offset", x.offset);
-    d->low_stride = tile_u32(k, "low_stride", x.stride);
-    d->low_first = tile_u32(k, "low_first", w.first + p->to);
-    lower_bytes(k->l, base_type_row_bytes(w.type, w.k) * w.m);
+    const base_type type = graph_tensor_at(k->l->g, p->low_w[0])->type;
+    const ir_type element = tile_weight_element(type);
+    uint32_t words[2];
+    const ir_memory from = tile_weights(k, "low_weights", p->low_w, d->per, element, words);
+    d->low = tile_read(k, "low", p->low[0]);
+    for (uint32_t i = 0; i < d->per; i++) {
+        tile_matrix w;
+        lower_matrix x;
+        if (!tile_matrix_of(k->l, p->low_w[i], &w) || !lower_vectors_of(k->l, p->low[i], &x))
+            return;
+        d->rank = w.k;
+        tile_weight_made(&d->low_w[i], k, type, w.k, from);
+        d->low_w[i].plane[0] = d->low_w[i].start =
+            tile_u32(k, planes[i], words[i] * 4 / ir_type_bytes(element));
+        d->low_offset[i] = tile_u32(k, places[i], x.offset);
+        d->low_first[i] = tile_u32(k, firsts[i], w.first + p->to);
+        if (!i) d->low_stride = tile_u32(k, "low_stride", x.stride);
+        lower_bytes(k->l, base_type_row_bytes(type, w.k) * w.m);
+    }
 }
 
 static void bind(dots *d) {
@@ -297,7 +301,7 @@ static void bind(dots *d) {
     d->start = tile_u32(k, "first", p->first);
     d->out_offset = tile_u32(k, "out_offset", p->to + to);
     d->out_stride = tile_u32(k, "out_stride", width);
-    if (BUILD_HAS_ADAPTERS && p->low) bind_low(d);
+    if (BUILD_HAS_ADAPTERS && p->low[0]) bind_low(d);
 }
 
 static void memory(dots *d) {

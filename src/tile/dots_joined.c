@@ -7,6 +7,7 @@
 #include "tile/matvec_fused.h"
 #include "tile/vectors.h"
 #include "tile/products.h"
+#include "tile/tiled.h"
 
 enum { VECTORS_MIN = MATVEC_ROWS_MAX + 1 };
 
@@ -40,10 +41,35 @@ static bool is_pair(const lowering *l, const graph_products *p) {
            is_whole(l, p->w[1]) && lower_weights_fit(l, p->w, 2);
 }
 
+/* Is what is of low rank added to the products, by vectors that are there? */
+static bool adds_low(const lowering *l, const graph_products *p) {
+    if (p->side) return false;
+    for (uint32_t i = 0; i < p->before.n; i++)
+        if (p->before.node[i]->op == OP_LINEAR) return false;
+    for (uint32_t i = 0; i < p->n; i++) {
+        const graph_node sum = {
+            .op = OP_LINEAR, .n_in = 4, .in = {p->x, p->w[i], p->low[i], p->low_w[i]}};
+        if (p->low[i] && !tile_tiled_adds(l, &sum)) return false;
+    }
+    return true;
+}
+
+/* To both of a pair from one buffer, or to none? */
+static bool adds_low_alike(const lowering *l, const graph_products *p) {
+    return !p->low[0] == !p->low[1] &&
+           (!p->low[0] ||
+            (graph_base_of(l->g, p->low[0]) == graph_base_of(l->g, p->low[1]) &&
+             graph_tensor_at(l->g, p->low_w[0])->type == graph_tensor_at(l->g, p->low_w[1])->type &&
+             graph_same_shape(graph_tensor_at(l->g, p->low_w[0]),
+                              graph_tensor_at(l->g, p->low_w[1])) &&
+             lower_weights_fit(l, p->low_w, 2)));
+}
+
 static bool joined_of(const lowering *l, const graph_region *r, joined *j) {
     const graph_products *p = &j->products;
     *j = (joined){.pair = false};
-    if (!graph_products_of(l->g, r, &j->products) || (BUILD_HAS_ADAPTERS && p->has_low))
+    if (!graph_products_of(l->g, r, &j->products) ||
+        (BUILD_HAS_ADAPTERS && p->has_low && !adds_low(l, p)))
         return false;
     const uint32_t k = graph_tensor_at(l->g, p->w[0])->dim[1].size;
     if (!vectors_plan_of(l, &p->before, p->x, NULL, k, &j->v) || j->v.rows.bound < VECTORS_MIN)
@@ -53,7 +79,8 @@ static bool joined_of(const lowering *l, const graph_region *r, joined *j) {
         if (!weight_of(l, p->w[i], j)) return false;
     if (rows < DOTS_ROWS) return false;
     j->pair = is_pair(l, p);
-    if (p->ends && !j->pair) return false;
+    if ((p->ends && !j->pair) || (BUILD_HAS_ADAPTERS && j->pair && !adds_low_alike(l, p)))
+        return false;
     j->v.rounded = j->v.kind == VECTORS_TREE && vectors_fit_rounded(l, &j->v);
     return j->v.kind == VECTORS_PLAIN || j->v.rounded || vectors_fit_separate(l, &j->v);
 }
@@ -112,6 +139,10 @@ beryl_status tile_dots_joined(lowering *l, const graph_node *node, const graph_r
     }
     for (uint32_t i = 0; status == BERYL_OK && i < (j.pair ? 1 : all->n); i++) {
         p.weight = all->w[i];
+        for (uint32_t k = 0; BUILD_HAS_ADAPTERS && k < (j.pair ? 2 : 1); k++) {
+            p.low[k] = all->low[i + k];
+            p.low_w[k] = all->low_w[i + k];
+        }
         p.out = j.pair ? all->after.out[0] : all->out[i];
         status = segment(l, node, &p, error);
     }

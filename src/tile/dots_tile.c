@@ -502,27 +502,30 @@ static void places(dots *d) {
 static void add_low(dots *d) {
     tile_kernel *k = &d->k;
     ir_builder *b = k->b;
-    const uint32_t vectors = d->f.each, lanes = d->f.vectors / vectors, n = TILE_RUN / k->wide;
+    const uint32_t vectors = d->f.each, lanes = d->f.vectors / vectors, n = TILE_RUN / k->wide,
+                   rows = d->f.rows / d->per;
     const ir_id last = ir_sub(b, d->n, ir_u32(b, 1)), last_row = ir_sub(b, d->count, ir_u32(b, 1)),
                 column = ir_add(b, d->column, lane_row(d)),
                 vector = ir_add(b, d->first, lane_vector(d));
     if (d->f.parts > 1) ir_if(b, ir_eq(b, ir_group(b, 2), ir_u32(b, 0)));
-    const ir_id run = ir_loop(b, ir_u32(b, 0), ir_u32(b, d->rank / TILE_RUN), ir_u32(b, 1));
+    const ir_id run = ir_loop(b, ir_u32(b, 0), ir_u32(b, d->rank / TILE_RUN), ir_u32(b, 1)),
+                start = tile_mul(k, run, TILE_RUN);
     ir_id w[DOTS_ROWS_MAX][4], x[4];
     for (uint32_t r = 0; r < d->f.rows; r++) {
-        const ir_id row = ir_min(b, tile_add(k, column, r * DOTS_LANES), last_row);
+        const uint32_t of = r / rows;
+        const ir_id row = ir_min(b, tile_add(k, column, r % rows * DOTS_LANES), last_row);
         tile_chunk c;
-        tile_chunk_load(&d->low_w, ir_add(b, row, d->low_first), run, IR_NO_ID, &c);
-        tile_run_load(&d->low_w, &c, 0, w[r]);
+        tile_chunk_load(&d->low_w[of], ir_add(b, row, d->low_first[of]), run, IR_NO_ID, &c);
+        tile_run_load(&d->low_w[of], &c, 0, w[r]);
     }
     for (uint32_t v = 0; v < vectors; v++) {
-        const ir_id i = ir_min(b, tile_add(k, vector, v * lanes), last);
-        const ir_id at =
-            ir_add(b, ir_fma(b, i, d->low_stride, d->low_offset), tile_mul(k, run, TILE_RUN));
-        tile_load_run(k, d->low, at, true, x);
+        const ir_id i = ir_min(b, tile_add(k, vector, v * lanes), last),
+                    at = ir_fma(b, i, d->low_stride, start);
         for (uint32_t r = 0; r < d->f.rows; r++) {
             const ir_id place = ir_u32(b, sum_at(d, r, v));
             ir_id sum = ir_load(b, d->sums, place, 1);
+            if (r % rows == 0)
+                tile_load_run(k, d->low, ir_add(b, at, d->low_offset[r / rows]), true, x);
             for (uint32_t e = 0; e < n; e++)
                 for (uint32_t j = 0; j < k->wide; j++)
                     sum = ir_fma(b, ir_extract(b, w[r][e], j), ir_extract(b, x[e], j), sum);

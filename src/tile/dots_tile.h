@@ -59,10 +59,11 @@ typedef struct dots { /* the kernel being made */
     ir_memory x_tile, w_tile, x_factors, w_factors; /* workgroup */
     ir_memory x_ahead, scale_ahead, w_ahead, sums;  /* of a lane */
     tree_walk end;
-    /* what is added of low rank: vectors, F32, and rows of the weight, from low_first on */
+    /* what is added of low rank, to each of per: vectors, F32, and rows of the weight, from
+     * low_first on */
     ir_memory low;
-    tile_weight low_w;
-    ir_id low_offset, low_stride, low_first;
+    tile_weight low_w[2];
+    ir_id low_offset[2], low_stride, low_first[2];
     uint32_t rank;
     ir_id start, count, pairs_at; /* row of the first; rows; of an expert: its pairs in the list */
     ir_id out_offset, out_stride, n;

@@ -251,9 +251,9 @@ static void low_declare(tile_kernel *k, const tile_tiled_product *p, uint32_t to
     ir_builder *b = k->b;
     tile_matrix w;
     lower_matrix x;
-    if (!tile_matrix_of(k->l, p->low_w, &w) || !lower_vectors_of(k->l, p->low, &x)) return;
-    low->x = tile_read(k, "low", p->low);
-    low->w = tile_shard(k, "low_weights", p->low_w, 0, IR_F16);
+    if (!tile_matrix_of(k->l, p->low_w[0], &w) || !lower_vectors_of(k->l, p->low[0], &x)) return;
+    low->x = tile_read(k, "low", p->low[0]);
+    low->w = tile_shard(k, "low_weights", p->low_w[0], 0, IR_F16);
     low->x_offset = tile_u32(k, "low_offset", x.offset);
     low->x_stride = tile_u32(k, "low_stride", x.stride);
     low->first = tile_u32(k, "low_first", w.first + to);
@@ -318,8 +318,8 @@ static beryl_status multiply(lowering *l, const graph_node *node, const tile_til
     ir_id out_stride = tile_u32(k, "out_stride", width), depth = tile_u32(k, "k", p->k),
           zero = ir_u32(b, 0), one = ir_u32(b, 1);
     low_terms low = {.rank = IR_NO_ID};
-    const bool adds = BUILD_HAS_ADAPTERS && p->low;
-    const uint32_t rank = adds ? graph_tensor_at(l->g, p->low_w)->dim[1].size : 0;
+    const bool adds = BUILD_HAS_ADAPTERS && p->low[0];
+    const uint32_t rank = adds ? graph_tensor_at(l->g, p->low_w[0])->dim[1].size : 0;
     if (adds) low_declare(k, p, to, depth, &low);
     ir_id pairs = zero;
     if (by) {
@@ -451,7 +451,7 @@ beryl_status tile_tiled(lowering *l, const graph_node *node, const tile_tiled_pr
                         beryl_error *error) {
     const base_type type = graph_tensor_at(l->g, p->weight)->type;
     const bool halves = rounds(l, type, p->bound, p->k);
-    const bool dots = !halves && p->stored && (p->m >= DOTS_ROWS || p->low) &&
+    const bool dots = !halves && p->stored && (p->m >= DOTS_ROWS || p->low[0]) &&
                       tile_dots_wants(l, type, p->by ? p->by->bound : p->bound, p->k);
     beryl_status status =
         halves && !p->rounded && !are_halves(l, p) ? halve_vectors(l, node, p, error) : BERYL_OK;
@@ -468,7 +468,7 @@ beryl_status tile_tiled(lowering *l, const graph_node *node, const tile_tiled_pr
     if (dots) return tile_dots(l, node, p, error);
     /* few results, as an adapter's A has, or in a training: elsewhere a dispatch more is felt */
     const bool few = p->m < p->bound && (l->g->segments || p->m <= RANKS);
-    const tile_split split = !BUILD_HAS_TRAINING || p->low || (halves && p->m > RANKS)
+    const tile_split split = !BUILD_HAS_TRAINING || p->low[0] || (halves && p->m > RANKS)
                                  ? (tile_split){.n = 1}
                              : halves ? tile_split_units(l, p->bound, p->m, p->k)
                              : few ? tile_split_of(l, p->bound, p->m, (lower_count){p->k, 0}, p->k)

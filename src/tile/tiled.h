@@ -8,9 +8,9 @@
 
 typedef struct tile_tiled_product {
     graph_value x, weight, out;
-    /* not 0: row r of weight x has so many more terms, the elements of row r of low_w, halves,
-     * times those of low: on matrix units alone (tile_tiled_adds) */
-    graph_value low, low_w;
+    /* not 0: row r of weight x has so many more terms, the elements of row r of low_w times those of
+     * low, as far as tile_tiled_adds says. [1]: of `other`, whose low is in the same memory */
+    graph_value low[2], low_w[2];
     graph_value other; /* not 0: out = gelu(weight x) * (other x), both whole and in one binding */
     bool rounded;      /* the node's scratch has the vectors as the product wants them */
     const tree *end;   /* what becomes of the result; NULL: it is stored */
