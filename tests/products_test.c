@@ -234,10 +234,10 @@ typedef struct halves_case {
 
 enum { ROWS_OF_W = 96 };
 
-/* h = rms(x); plain: x, which is rounded once. Of products that read h, of what stands at the end of the first, and of columns of z,
- * all are stored as halves: (silu(h w) * factors) w + h w + z[:16] b + z[40:56] b, z = h w *
- * factors; adds: silu(h w + z[:16] b) + (h w + z[32:48] b), z = h a * factors, of which b's
- * products are terms of w's; pair: geglu of those. */
+/* h = rms(x); plain: x, which is rounded once. Products read h, what stands at the end of the
+ * first, and columns of z, which are stored as halves: (silu(h w) * factors) w + h w + z[:16] b +
+ * z[40:56] b, z = h w * factors; adds: silu(h w + z[:16] b) + (h w + z[32:48] b), z = h a *
+ * factors, of which b's products are terms of w's; pair: geglu of those. */
 static graph_value narrowed(side *s, const halves_case *of) {
     graph *g = s->g = graph_open(s->store.heap);
     const graph_dim n = {of->n, graph_extent_add(g, "n", of->n)};

@@ -691,9 +691,9 @@ static bool runs_before(const graph_exec *exec, uint32_t node, device_program pr
     return false;
 }
 
-/* A trial that ran others would say nothing about the plan's programs. Steps that a node shares with
- * one before it (lower_step_share) are that one's. Sizes of a cache may stand in their texts: of one
- * that is cut they are others, by the same generator. */
+/* A trial that ran others would say nothing about the plan's programs. Steps that a node shares
+ * with one before it (lower_step_share) are that one's. Sizes of a cache may stand in their texts:
+ * of one that is cut they are others, by the same generator. */
 static beryl_status check_programs(const trial *t, beryl_error *error) {
     for (uint32_t r = 0; r < t->n_run && !t->is_cut; r++) {
         const uint32_t node = t->desc.run[r];

@@ -193,9 +193,9 @@ beryl_status gemma4_config_read(const format_gguf *g, base_arena *arena, gemma4_
 /* ---- angles ---------------------------------------------------------------------------------- */
 
 /* Cosines and sines of angles below TURN_ANGLE, to far more digits than f32 has. libm's keep a GPU
- * waiting for a fifth of a short prompt: here nothing branches, so that it runs by vectors. An angle
- * lies at most half a right angle from a multiple of one; products with the first two parts of a
- * right angle are exact. */
+ * waiting for a fifth of a short prompt: here nothing branches, so that it runs by vectors. An
+ * angle lies at most half a right angle from a multiple of one; products with the first two parts
+ * of a right angle are exact. */
 static void turn(const double angles[TURN_MAX], double cosines[TURN_MAX], double sines[TURN_MAX]) {
     static const double right[] = {0x1.921fb544p+0, 0x1.0b4611a6p-34, 0x1.3198a2e037073p-69};
     double both[2][TURN_MAX];

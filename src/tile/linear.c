@@ -366,13 +366,12 @@ static beryl_status linear_shard(lowering *l, const graph_node *node, const grap
                                  const tree *end, const tile_matrix *w, const lower_matrix *x,
                                  bool rounded, uint32_t shard, uint32_t first, uint32_t to,
                                  uint32_t m, beryl_error *error) {
-    const graph_value vectors = linear->in[0], result = linear->out[0];
     if (tile_tiled_wants(l, x->bound, w->k)) {
-        const tile_tiled_product tiled = {.x = vectors,
+        const tile_tiled_product tiled = {.x = linear->in[0],
                                           .weight = w->value,
-                                          .out = result,
-                                          .low = {linear->n_in > 2 ? linear->in[2] : 0},
-                                          .low_w = {linear->n_in > 2 ? linear->in[3] : 0},
+                                          .out = linear->out[0],
+                                          .low = {linear->in[2]},
+                                          .low_w = {linear->in[3]},
                                           .end = end,
                                           .stored = w->stored != NULL,
                                           .shard = shard,
@@ -399,14 +398,14 @@ static beryl_status linear_shard(lowering *l, const graph_node *node, const grap
     } else {
         tile_weight_plain(&p.w, k, "weights", w->value, w->k);
     }
-    p.x = tile_read(k, "x", vectors);
+    p.x = tile_read(k, "x", linear->in[0]);
     p.x_aligned = x->offset % k->wide == 0 && x->stride % k->wide == 0;
     ir_memory out = {0};
-    product_end(&p, result, end, &out);
+    product_end(&p, linear->out[0], end, &out);
     ir_id n = tile_count(k, "n", x->n), x_offset = tile_u32(k, "x_offset", x->offset);
     ir_id row_first = tile_u32(k, "first", first),
-          out_offset =
-              tile_u32(k, "out_offset", to + (end ? 0 : graph_tensor_at(l->g, result)->offset));
+          out_offset = tile_u32(k, "out_offset",
+                                to + (end ? 0 : graph_tensor_at(l->g, linear->out[0])->offset));
     ir_id rows = tile_u32(k, "m", m), x_stride = tile_u32(k, "x_stride", x->stride);
     ir_id out_stride = tile_u32(k, "out_stride", w->m);
     const uint32_t tiles = (m + p.rows - 1) / p.rows;

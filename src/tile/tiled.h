@@ -8,8 +8,8 @@
 
 typedef struct tile_tiled_product {
     graph_value x, weight, out;
-    /* not 0: row r of weight x has so many more terms, the elements of row r of low_w times those of
-     * low, as far as tile_tiled_adds says. [1]: of `other`, whose low is in the same memory */
+    /* not 0: row r of weight x has so many more terms, the elements of row r of low_w times those
+     * of low, as far as tile_tiled_adds says. [1]: of `other`, whose low is in the same memory */
     graph_value low[2], low_w[2];
     graph_value other; /* not 0: out = gelu(weight x) * (other x), both whole and in one binding */
     bool rounded;      /* the node's scratch has the vectors as the product wants them */

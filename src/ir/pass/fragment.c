@@ -155,7 +155,7 @@ static void fill(product *p, side *s, way along, ir_id slot, ir_id outer) {
     block_end(p, turns);
 }
 
-/* Begins to bring 16 bytes of load `which` of the factor: row `index`, turns of k from `turn` on. */
+/* Begins to bring 16 bytes of load `which` of the factor: row `index`, its turns from `turn` on. */
 static void copy_piece(product *p, const side *s, uint32_t which, ir_id index, ir_id turn, ir_id to,
                        ir_id inside) {
     const ir_instruction *load = pass_at(p->e, s->load[which]);
