@@ -18,7 +18,6 @@ enum {
     SMALL_WG = 128,      /* a small matrix: more units have a part of it */
     SMALL_ROWS = 8192,   /* behind a prologue, at most: more lanes, which make it sooner */
     LANES_A_UNIT = 1024, /* that a compute unit should have */
-    UNITS_UNKNOWN = 128,
     LANES_MIN = 8,
     /* of a unit; caches hold them, so each vector reads them for itself, on units that would be
      * idle */

@@ -13,8 +13,7 @@
 enum {
     VECTORS_MAX = 32,
     /* that a workgroup may make one after another: each waits for its loads and sums */
-    PROLOGUE_VECTORS = 2,
-    UNITS_UNKNOWN = 128
+    PROLOGUE_VECTORS = 2
 };
 
 /* ---- what there is --------------------------------------------------------------------------- */
@@ -50,7 +49,13 @@ static uint32_t kinds_of(const matvec_plan *p) { /* different types of weights *
 
 /* Does it make factors itself, of A? */
 static bool makes(const matvec_plan *p) {
-    return BUILD_HAS_ADAPTERS && p->low.made && !(BUILD_HAS_PARTS && p->low.n_part);
+    return BUILD_HAS_ADAPTERS && p->low.made && !p->low.apart &&
+           !(BUILD_HAS_PARTS && p->low.n_part);
+}
+
+/* Does a dispatch before, with the vectors? */
+static bool makes_apart(const matvec_plan *p) {
+    return BUILD_HAS_ADAPTERS && p->low.apart;
 }
 
 static bool takes_parts(const matvec_plan *p) {
@@ -104,7 +109,7 @@ static bool batch_of(const lowering *l, uint32_t bindings, matvec_plan *p) {
     with.apart = with.vectors.rounded = !p->vectors.handed;
     shape_of(l, &with);
     with.shape.has_prologue = false;
-    with.shape.rounded_apart = with.apart && with.vectors.kind == VECTORS_PLAIN;
+    with.shape.rounded_apart = with.apart && with.vectors.kind == VECTORS_PLAIN && !makes_apart(p);
     if ((with.apart && !vectors_fit_rounded(l, &with.vectors)) ||
         !tile_matvec_choose(l->caps, &with.shape, &with.c) || !binds(l, bindings + 1 + with.apart))
         return false;
@@ -163,16 +168,17 @@ static bool plan_any(const lowering *l, const fused_matvec *f, const graph_regio
                               low_bindings(p) + 2 * makes_parts(p);
     if (batch_of(l, bindings, p)) return true;
     const lower_separate asked = p->shape.form ? p->shape.form->apart : LOWER_SEPARATE_CHOSEN;
-    if (asked != LOWER_SEPARATE_YES && vectors_fit_inside(&p->vectors) &&
+    if (asked != LOWER_SEPARATE_YES && !makes_apart(p) && vectors_fit_inside(&p->vectors) &&
         tile_matvec_choose(l->caps, &p->shape, &p->c) &&
         (!BUILD_HAS_ADAPTERS || matvec_low_takes(p)) &&
         binds(l, bindings + tile_vectors_bindings(l, &p->vectors)) &&
         (!p->shape.has_prologue || asked == LOWER_SEPARATE_NO || prologue_pays(p)))
         return true;
     if (makes(p)) return false;
-    p->apart = p->shape.has_prologue;
+    p->apart = p->shape.has_prologue || makes_apart(p);
     p->shape.has_prologue = false;
-    return p->apart && vectors_fit_separate(l, &p->vectors) &&
+    return p->apart &&
+           (makes_apart(p) ? vectors_fit_rounded : vectors_fit_separate)(l, &p->vectors) &&
            tile_matvec_choose(l->caps, &p->shape, &p->c) && binds(l, bindings + 1);
 }
 

@@ -40,6 +40,7 @@ typedef struct matvec_low {
     uint32_t made, first;
     base_type a_type;
     bool stored;
+    bool apart; /* the dispatch that makes the vectors makes it */
     graph_value a, factors;
     uint32_t n_part;   /* not 0: that many */
     graph_value parts; /* are its sum, and A is not read */
@@ -116,9 +117,6 @@ bool matvec_low_takes(const matvec_plan *p);
 /* Is anything added in this kernel? */
 bool matvec_low_adds(const matvec_plan *p);
 void matvec_low_bind(matvec_making *k);
-/* Rows of n numbers of A, read by elements; names: of the buffer, then of its planes. */
-void matvec_bind_a(matvec_making *k, const char *const names[1 + PACK_PLANE_MAX], graph_value a,
-                   base_type type, ir_type element, uint32_t n, tile_weight *w);
 /* Workgroups of their own; they stand after the others. */
 uint32_t matvec_low_groups(const matvec_plan *p);
 /* Which factors the workgroup makes: where it has one tile (again: it has more), what that takes.
