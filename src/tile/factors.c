@@ -25,7 +25,7 @@ static uint32_t subgroups(const tile_factors *f) {
 void tile_factors_open(tile_factors *f) {
     ir_builder *b = f->m->k.b;
     if (f->apart) f->parts = ir_workgroup(b, IR_F32, f->apart * subgroups(f));
-    else f->made = ir_workgroup(b, IR_F32, f->rows);
+    else f->made = ir_workgroup(b, IR_F32, f->rows * f->m->c.n_x);
 }
 
 /* ---- each workgroup for itself --------------------------------------------------------------- */
@@ -38,14 +38,20 @@ static ir_id place_of(tile_factors *f) {
     return tile_rem(k, ir_add(k->b, own, ir_group(k->b, 0)), subgroups(f));
 }
 
+static ir_id scale_of(tile_factors *f, uint32_t v, ir_id row) {
+    ir_builder *b = f->m->k.b;
+    return ir_load(b, f->scales, f->several ? ir_add(b, row, f->scales_at[v]) : row, 1);
+}
+
 /* The subgroup's rows from `first` on; beyond all: the last one. */
 static void rows_from(tile_factors *f, ir_id first, tile_rows *rows) {
     tile_kernel *k = &f->m->k;
     ir_builder *b = k->b;
+    const uint32_t n_x = f->m->c.n_x;
     for (uint32_t j = 0; j < rows->n; j++) {
         ir_id row = ir_add(b, first, tile_add(k, place_of(f), j * subgroups(f)));
         row = ir_min(b, row, ir_u32(b, f->rows - 1));
-        f->scale[j] = ir_load(b, f->scales, row, 1);
+        for (uint32_t v = 0; v < n_x; v++) f->scale[j * n_x + v] = scale_of(f, v, row);
         rows->w[j] = &f->a;
         rows->row[j] = ir_add(b, row, f->first);
     }
@@ -65,7 +71,7 @@ void tile_factors_fetch(tile_factors *f, uint32_t least) {
     f->ahead = (tile_rows){.n = whole_least(each, whole_least(room / own->c.depth, TILE_ROWS_MAX))};
     own->c.rows = f->ahead.n;
     own->lane = tile_rem(&own->k, ir_local(b, 0), span);
-    own->sums = ir_register(b, IR_F32, f->ahead.n);
+    own->sums = ir_register(b, IR_F32, f->ahead.n * own->c.n_x);
     if (words) own->ahead = ir_register(b, IR_U32, words * own->c.depth * f->ahead.n);
     rows_from(f, f->begin, &f->ahead);
 }
@@ -74,12 +80,15 @@ void tile_factors_fetch(tile_factors *f, uint32_t least) {
 static void add_rows(tile_factors *f, ir_id first, const tile_rows *rows) {
     tile_kernel *k = &f->m->k;
     ir_builder *b = k->b;
-    ir_id sums[TILE_ROWS_MAX], is_one = ir_eq(b, f->own.lane, ir_u32(b, 0));
+    const uint32_t n_x = f->m->c.n_x;
+    ir_id sums[TILE_SUMS_MAX], is_one = ir_eq(b, f->own.lane, ir_u32(b, 0));
     tile_matvec_walk(&f->own, rows, NULL, IR_NO_ID, sums);
     for (uint32_t j = 0; j < rows->n; j++) {
         ir_id row = ir_add(b, first, tile_add(k, place_of(f), j * subgroups(f)));
         ir_if(b, ir_and(b, is_one, ir_lt(b, row, f->end)));
-        ir_store(b, f->made, row, ir_mul(b, sums[j], f->scale[j]));
+        for (uint32_t v = 0; v < n_x; v++)
+            ir_store(b, f->made, tile_add(k, row, v * f->rows),
+                     ir_mul(b, sums[j * n_x + v], f->scale[j * n_x + v]));
         ir_end(b);
     }
 }
@@ -176,12 +185,12 @@ void tile_factors_part(tile_factors *f, const ir_id *x) {
 void tile_factors_end(tile_factors *f) {
     tile_kernel *k = &f->m->k;
     ir_builder *b = k->b;
-    ir_id own = ir_local(b, 0), row = ir_add(b, f->begin, own), scale = row, to = row;
+    ir_id own = ir_local(b, 0), row = ir_add(b, f->begin, own);
     ir_if(b, ir_and(b, ir_lt(b, own, ir_u32(b, f->apart)), ir_lt(b, row, f->end)));
     ir_id sum = ir_load(b, f->parts, own, 1);
     for (uint32_t i = 1; i < subgroups(f); i++)
         sum = ir_add(b, sum, ir_load(b, f->parts, tile_add(k, own, i * f->apart), 1));
-    if (f->is_asked) scale = ir_add(b, row, f->scales_at), to = ir_add(b, row, f->made_at);
-    ir_store(b, f->made, to, ir_mul(b, sum, ir_load(b, f->scales, scale, 1)));
+    ir_id to = f->several ? ir_add(b, row, f->made_at) : row;
+    ir_store(b, f->made, to, ir_mul(b, sum, scale_of(f, 0, row)));
     ir_end(b);
 }

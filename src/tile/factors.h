@@ -28,16 +28,17 @@ typedef struct tile_factors {
     uint32_t rows;
     ir_memory scales; /* F32 [rows] */
     ir_memory parts;  /* where `apart`: sums of subgroups, in workgroup memory */
-    /* F32 [rows], the results: in workgroup memory; where `apart`, bound by the caller */
+    /* F32 [vectors, rows], the results: in workgroup memory; where `apart`, bound by the caller */
     ir_memory made;
-    uint32_t apart;           /* not 0: rows of a workgroup of their own, at most */
-    ir_id scales_at, made_at; /* where those of the vector begin; 0: at the beginning */
+    uint32_t apart; /* not 0: rows of a workgroup of their own, at most */
+    bool several;   /* vectors of the run, whose scales begin here, and, where `apart`, results */
+    ir_id scales_at[TILE_VECTORS_MAX], made_at;
     bool is_asked;
     ir_id asked[FACTORS_ASKED_MAX]; /* of each of the lane's fours, of each row */
     ir_id begin, end;               /* those that this workgroup makes */
     tile_matvec own; /* the workgroup as subgroups with rows of their own, over m's vector */
     tile_rows ahead; /* of them the first ones, which are asked for before the vector is there */
-    ir_id scale[TILE_ROWS_MAX];
+    ir_id scale[TILE_SUMS_MAX];
 } tile_factors;
 
 /* Rows of n numbers of A, read by elements; names: of the buffer, then of its planes. */

@@ -21,9 +21,8 @@ static bool side_of(const lowering *l, matvec_plan *p) {
         s.rows > FACTORS_ROWS_MAX || (all->side_stored && low->n) ||
         !lower_matrix_of(graph_tensor_at(l->g, all->factors), &x) || x.k != s.rows || x.offset)
         return false;
-    if (p->vectors.rows.bound == 1 && !whole &&
-        (uint64_t)s.rows * p->vectors.rows.k > FACTORS_ELEMENTS_MAX)
-        return false;
+    low->is_much = !whole && (uint64_t)s.rows * p->vectors.rows.k > FACTORS_ELEMENTS_MAX;
+    if (low->is_much && p->vectors.rows.bound == 1) return false;
     for (uint32_t i = 0; i < all->n; i++)
         if (low->of[i].r % FACTORS_STEP || low->of[i].offset % FACTORS_STEP) return false;
     low->x = all->side;
@@ -33,15 +32,19 @@ static bool side_of(const lowering *l, matvec_plan *p) {
     low->first = s.first;
     low->stored = all->side_stored;
     low->factors = all->factors;
-    low->apart = p->vectors.rows.bound != 1;
-    if (low->apart)
-        p->vectors.low = (vectors_low){.rows = s.rows,
-                                       .first = s.first,
-                                       .stride = x.stride,
-                                       .type = s.type,
-                                       .a = low->a,
-                                       .factors = low->factors};
-    return !low->apart || low->stride == s.rows;
+    low->factors_stride = x.stride;
+    return low->n == 0 || p->vectors.rows.bound == 1 || low->stride == s.rows;
+}
+
+void matvec_low_apart(matvec_plan *p) {
+    matvec_low *low = &p->low;
+    low->apart = true;
+    p->vectors.low = (vectors_low){.rows = low->made,
+                                   .first = low->first,
+                                   .stride = low->factors_stride,
+                                   .type = low->a_type,
+                                   .a = low->a,
+                                   .factors = low->factors};
 }
 
 bool matvec_low_of(const lowering *l, matvec_plan *p, graph_value parts, uint32_t n_part) {
@@ -80,7 +83,7 @@ uint32_t matvec_low_bindings(const matvec_plan *p) {
 
 bool matvec_low_takes(const matvec_plan *p) {
     return !p->low.made || p->low.stored || p->low.n_part ||
-           tile_factors_takes(p->low.a_type, p->c.x);
+           (!p->low.is_much && tile_factors_takes(p->low.a_type, p->c.x));
 }
 
 bool matvec_low_adds(const matvec_plan *p) {
@@ -190,6 +193,10 @@ static void add_element(matvec_making *k, const matvec_tile *t, uint32_t j, cons
     matvec_plan *p = k->p;
     ir_id x[TILE_SUMS_MAX], last = ir_sub(b, k->v.n, ir_u32(b, 1));
     for (uint32_t v = 0; v < p->c.n_x; v++) {
+        if (k->factors.several) { /* there are the workgroup's alone */
+            x[v] = ir_load(b, k->low, ir_add(b, tile_add(ir, l->at, v * p->low.made), i), 1);
+            continue;
+        }
         ir_id vector = ir_min(b, tile_add(ir, k->v.first, v), last);
         vector = ir_add(b, tile_mul(ir, vector, p->low.stride), ir_add(b, l->at, i));
         x[v] = ir_load(b, k->low, vector, 1);
@@ -243,6 +250,11 @@ void matvec_low_begin(matvec_making *k, bool again) {
         f->begin = ir_select(b, is, begin, f->begin);
         f->end = ir_select(b, is, tile_add(&k->m.k, begin, FACTORS_APART), f->begin);
         return;
+    }
+    f->several = p->vectors.rows.bound > 1;
+    for (uint32_t v = 0; f->several && v < p->c.n_x; v++) {
+        ir_id vector = ir_min(b, tile_add(&k->m.k, k->v.first, v), ir_sub(b, k->v.n, ir_u32(b, 1)));
+        f->scales_at[v] = tile_mul(&k->m.k, vector, p->low.factors_stride);
     }
     for (uint32_t i = 0; p->per == 1 && !again && i < p->n; i++) {
         ir_id is = ir_ge(b, ir_group(b, 0), ir_u32(b, k->begin[i])),

@@ -40,10 +40,12 @@ typedef struct matvec_low {
     uint32_t made, first;
     base_type a_type;
     bool stored;
-    bool apart; /* the dispatch that makes the vectors makes it */
+    bool is_much; /* for every workgroup */
+    bool apart;   /* the dispatch that makes the vectors makes it */
     graph_value a, factors;
-    uint32_t n_part;   /* not 0: that many */
-    graph_value parts; /* are its sum, and A is not read */
+    uint32_t factors_stride; /* from a vector's to the next one's */
+    uint32_t n_part;         /* not 0: that many */
+    graph_value parts;       /* are its sum, and A is not read */
 } matvec_low;
 
 typedef struct matvec_parts { /* of a later product of low rank, with each tile's results */
@@ -111,6 +113,8 @@ ir_id matvec_chosen(matvec_making *k, uint32_t kind, ir_id tile, const ir_id *of
 /* Of p: products, vectors, s; parts [n_part]: that come of A x, 0: none. false: it is not in one
  * buffer, of types that are packed, without a form, or too much for each workgroup. */
 bool matvec_low_of(const lowering *l, matvec_plan *p, graph_value parts, uint32_t n_part);
+/* Of p with vectors that a dispatch makes: it makes what the products of low rank take, too. */
+void matvec_low_apart(matvec_plan *p);
 uint32_t matvec_low_bindings(const matvec_plan *p);
 /* Are factors that it makes itself multiplied with vectors as they are kept there? */
 bool matvec_low_takes(const matvec_plan *p);

@@ -533,7 +533,8 @@ static void open_low(tile_vectors *v, const vectors_plan *p, tile_factors *f) {
     f->first = tile_u32(k, "low_first", low->first);
     f->scales = tile_read(k, "low_scales", low->factors);
     f->made = tile_vectors_low(k, p, IR_READ_WRITE);
-    f->scales_at = tile_mul(k, v->first, low->stride);
+    f->several = true;
+    f->scales_at[0] = tile_mul(k, v->first, low->stride);
     f->made_at = tile_mul(k, v->first, low->rows);
     f->begin = tile_mul(k, ir_group(k->b, 0), f->apart);
     f->end = ir_u32(k->b, low->rows);
