@@ -97,7 +97,8 @@ static bool prologue_pays(const matvec_plan *p) {
     const uint32_t tile = matvec_tile_rows(p);
     uint64_t groups = 0;
     for (uint32_t i = 0; i < p->n; i++) groups += (p->s[i].rows + tile - 1) / tile;
-    if (p->c.n_x > PROLOGUE_VECTORS && p->vectors.kind != VECTORS_PLAIN) return false;
+    const bool plain = BUILD_HAS_ADAPTERS && p->vectors.kind == VECTORS_PLAIN; /* none is made */
+    if (p->c.n_x > PROLOGUE_VECTORS && !plain) return false;
     if (groups > p->c.groups) groups = p->c.groups;
     return groups * each * p->vectors.rows.k * p->vectors.rows.bound <= MATVEC_REREAD_DEVICE;
 }

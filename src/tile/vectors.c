@@ -547,7 +547,8 @@ static void open_low(tile_vectors *v, const vectors_plan *p, tile_factors *f) {
 static beryl_status made_separately(lowering *l, const graph_node *node, const vectors_plan *p,
                                     beryl_error *error) {
     const matvec_choice c = apart_of(l, p);
-    const bool low = BUILD_HAS_ADAPTERS && p->low.rows;
+    const bool low = BUILD_HAS_ADAPTERS && p->low.rows,
+               stays = low && !p->rounded && p->kind == VECTORS_PLAIN;
     uint32_t groups = 1;
     tile_matvec m;
     tile_vectors v;
@@ -558,7 +559,7 @@ static beryl_status made_separately(lowering *l, const graph_node *node, const v
     m.x_round = p->rounded;
     m.to_at = p->rounded ? v.first : tile_mul(&m.k, v.first, p->rows.k);
     if (p->rounded) m.int8_to = rounded_in_scratch(&m, p, IR_READ_WRITE);
-    else if (is_apart_in_scratch(p))
+    else if (!stays)
         m.x_to = tile_scratch(&m.k, "to", TILE_SCRATCH_X, scratch_bytes(p), IR_F32, IR_READ_WRITE);
     m.to_holds = ir_lt(m.k.b, v.first, v.n);
     tile_matvec_open_sums(&m);
@@ -568,7 +569,7 @@ static beryl_status made_separately(lowering *l, const graph_node *node, const v
         m.to_holds = ir_and(m.k.b, m.to_holds, ir_eq(m.k.b, ir_group(m.k.b, 0), ir_u32(m.k.b, 0)));
         groups = whole_over(p->low.rows, f.apart);
     }
-    if (BUILD_HAS_ADAPTERS && !p->rounded && p->kind == VECTORS_PLAIN) take_plain(&v);
+    if (stays) take_plain(&v);
     else make_one(&v, 0);
     if (low) {
         tile_factors_part(&f, v.values);
