@@ -2,8 +2,9 @@
  * rank to theirs (an adapter's). For tile/matvec_fused.c and tile/matvec_low.c alone.
  *
  * B is multiplied at the end of a tile, by elements that were asked for before anything was waited
- * for. Its vector, A x times factors, comes from a dispatch before, or every workgroup makes what
- * its tiles take; or workgroups of their own make it beside the products, for a later dispatch.
+ * for. Its vector, A x times factors, comes from a dispatch before, of many vectors from the one
+ * that makes them, or every workgroup makes what its tiles take; or workgroups of their own make it
+ * beside the products, for a later dispatch.
  * Where x is the result of products before, those make parts of A x of what they have at hand,
  * whose sum is taken here (tile/matvec_parts.c). */
 #ifndef TILE_MATVEC_LOW_H

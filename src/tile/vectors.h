@@ -1,6 +1,7 @@
 /* vectors.h - the vectors [n, k] of a product: read as they lie, or made by its
  * prologue, a tree of operations or the join of attention's pieces. With few vectors every
- * workgroup makes them for itself; else a dispatch before the product does. */
+ * workgroup makes them for itself; else a dispatch before the product does, and multiplies them
+ * with rows of an adapter's A while it has them. */
 #ifndef TILE_VECTORS_H
 #define TILE_VECTORS_H
 
