@@ -153,8 +153,6 @@ void tile_factors_ask(tile_factors *f) {
             f->asked[e * f->apart + i] = tile_factors_four(k, &f->a, ir_add(b, row, f->first), u);
         }
     }
-    ir_id own = ir_min(b, ir_local(b, 0), ir_u32(b, f->apart - 1));
-    f->scale[0] = scale_of(f, 0, ir_min(b, ir_add(b, f->begin, own), last));
     f->is_asked = true;
 }
 
@@ -193,6 +191,6 @@ void tile_factors_end(tile_factors *f) {
     for (uint32_t i = 1; i < subgroups(f); i++)
         sum = ir_add(b, sum, ir_load(b, f->parts, tile_add(k, own, i * f->apart), 1));
     ir_id to = f->several ? ir_add(b, row, f->made_at) : row;
-    ir_store(b, f->made, to, ir_mul(b, sum, f->is_asked ? f->scale[0] : scale_of(f, 0, row)));
+    ir_store(b, f->made, to, ir_mul(b, sum, scale_of(f, 0, row)));
     ir_end(b);
 }

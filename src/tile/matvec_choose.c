@@ -369,9 +369,8 @@ static uint64_t batch_bytes(const matvec_shape *shape, const matvec_choice *c) {
     matvec_layout(c->x, c->window, &unit, &half, &second, &vector);
     const uint64_t per = shape->per ? shape->per : 1,
                    x = 16ull * vector * c->n_x + 32ull * (c->window / 64) * c->n_x,
-                   sums = 4ull * c->wg / c->share * c->rows * per * c->n_x,
-                   low = BUILD_HAS_ADAPTERS ? 4ull * shape->low * c->n_x : 0;
-    return x + sums + low + (shape->rounded_out ? 4ull * tile_rows_of(c) * c->n_x : 0);
+                   sums = 4ull * c->wg / c->share * c->rows * per * c->n_x;
+    return x + sums + (shape->rounded_out ? 4ull * tile_rows_of(c) * c->n_x : 0);
 }
 
 /* Clocks that a unit has to do with one form, guessed from what it does: instructions, words from

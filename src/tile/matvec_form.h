@@ -38,7 +38,6 @@ typedef struct matvec_shape {
     bool beside;            /* workgroups of their own stand beside the product's */
     uint32_t parts;         /* of a sum of so many rows, which each workgroup makes */
     bool keeps;             /* a tile's results are looked at again */
-    uint32_t low;           /* numbers beside each vector, which are copied with it */
     uint32_t factors;       /* rows that every workgroup multiplies too (tile/factors.h) */
 } matvec_shape;
 

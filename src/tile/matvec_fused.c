@@ -80,7 +80,6 @@ static void shape_of(const lowering *l, matvec_plan *p) {
                                               (makes(p) && !p->vectors.handed),
                               .shared = vectors_shared(&p->vectors),
                               .factors = makes(p) && !p->low.stored ? p->low.made : 0,
-                              .low = makes_apart(p) ? p->low.made : 0,
                               .parts = takes_parts(p) ? p->low.made : 0,
                               .keeps = makes_parts(p),
                               .beside = BUILD_HAS_ADAPTERS && p->low.stored,
@@ -554,9 +553,7 @@ static void make_tiles(matvec_making *k) {
     if (makes(p)) matvec_low_begin(k, again);
     if (makes_parts(p) && !again) matvec_parts_fetch(k, ir_group(b, 0));
     if (takes_parts(p)) matvec_parts_take(k);
-    if (makes_apart(p)) matvec_low_ask(k);
     tile_vectors_make(&k->v);
-    if (makes_apart(p)) matvec_low_copy(k);
     if (takes_parts(p)) {
         if (p->c.x != MATVEC_SHARED && p->c.x != MATVEC_INT8) ir_barrier(b);
         matvec_parts_end(k);
@@ -588,7 +585,6 @@ static void make_tiles(matvec_making *k) {
     /* Weights were asked for first, so the products of the only tile come before the factors. Not
      * inside the conditions: pocl gets barriers there wrong. */
     if (makes(p) && !again && !p->low.stored) add_factors(k);
-    if (makes_apart(p) && k->has_copy) ir_barrier(b);
     for (uint32_t i = 0; BUILD_HAS_ADAPTERS && matvec_low_adds(p) && i < p->n; i++) {
         if (!is_first_kind(p, i)) continue;
         ir_id is = is_of(k, i, tile);

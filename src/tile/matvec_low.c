@@ -120,42 +120,6 @@ static void bind_factors(matvec_making *k) {
     k->low = f->made;
 }
 
-/* Many vectors' are copied to workgroup memory as the vectors are: who asks for them when the
- * products are there waits for them. */
-static void bind_apart(matvec_making *k) {
-    const matvec_plan *p = k->p;
-    k->low = tile_vectors_low(&k->m.k, &p->vectors, IR_READ);
-    if (!tile_matvec_copies(&p->c)) return;
-    k->low_from = k->low;
-    k->low = ir_workgroup(k->m.k.b, IR_F32, p->c.n_x * p->low.made);
-    k->has_copy = true;
-}
-
-void matvec_low_ask(matvec_making *k) {
-    tile_kernel *ir = &k->m.k;
-    ir_builder *b = ir->b;
-    const uint32_t made = k->p->low.made, all = k->p->c.n_x * made, wg = k->m.c.wg;
-    ir_id last = ir_sub(b, k->v.n, ir_u32(b, 1)); /* lanes beyond all have it, too */
-    for (uint32_t turn = 0; k->has_copy && turn * wg < all; turn++) {
-        ir_id i = tile_add(ir, ir_local(b, 0), turn * wg),
-              vector = ir_add(b, k->v.first, tile_div(ir, i, made));
-        vector = tile_mul(ir, ir_min(b, vector, last), made);
-        k->low_asked[turn] = ir_load(b, k->low_from, ir_add(b, vector, tile_rem(ir, i, made)), 1);
-    }
-}
-
-void matvec_low_copy(matvec_making *k) {
-    ir_builder *b = k->m.k.b;
-    const uint32_t all = k->p->c.n_x * k->p->low.made, wg = k->m.c.wg;
-    for (uint32_t turn = 0; k->has_copy && turn * wg < all; turn++) {
-        const bool whole = (turn + 1) * wg <= all;
-        ir_id i = tile_add(&k->m.k, ir_local(b, 0), turn * wg);
-        if (!whole) ir_if(b, ir_lt(b, i, ir_u32(b, all)));
-        ir_store(b, k->low, i, k->low_asked[turn]);
-        if (!whole) ir_end(b);
-    }
-}
-
 void matvec_low_bind(matvec_making *k) {
     static const char *const starts[] = {"low_a", "low_b", "low_c"};
     static const char *const rows[] = {"low_row", "low_row_b", "low_row_c"};
@@ -172,7 +136,7 @@ void matvec_low_bind(matvec_making *k) {
                          tile_weights(ir, "low_weights", low->w, low->n, type, words));
     }
     if (low->n_part) matvec_parts_bind_taken(k);
-    else if (low->apart) bind_apart(k);
+    else if (low->apart) k->low = tile_vectors_low(ir, &k->p->vectors, IR_READ);
     else if (low->made) bind_factors(k);
     else k->low = tile_read(ir, "low", low->x);
     for (uint32_t i = 0; i < k->p->products.n; i++) {
@@ -229,7 +193,7 @@ static void add_element(matvec_making *k, const matvec_tile *t, uint32_t j, cons
     matvec_plan *p = k->p;
     ir_id x[TILE_SUMS_MAX], last = ir_sub(b, k->v.n, ir_u32(b, 1));
     for (uint32_t v = 0; v < p->c.n_x; v++) {
-        if (k->factors.several || k->has_copy) { /* there are the workgroup's alone */
+        if (k->factors.several) { /* there are the workgroup's alone */
             x[v] = ir_load(b, k->low, ir_add(b, tile_add(ir, l->at, v * p->low.made), i), 1);
             continue;
         }

@@ -16,10 +16,7 @@
 #include "tile/products.h"
 #include "tile/vectors.h"
 
-enum {
-    PARTS_AHEAD_MAX = 2, /* fours of two rows that a lane asks for ahead */
-    LOW_ASKED_MAX = 64   /* elements of a lane: of 16 vectors, with 32 lanes */
-};
+enum { PARTS_AHEAD_MAX = 2 /* fours of two rows that a lane asks for ahead */ };
 
 typedef struct matvec_segment {
     graph_value w, out;
@@ -82,9 +79,7 @@ typedef struct matvec_making {
     ir_id planes[FUSED_SEGMENT_MAX][PACK_PLANE_MAX], out_offset[FUSED_SEGMENT_MAX],
         first[FUSED_SEGMENT_MAX];
     tree_walk end;
-    ir_memory low, low_from; /* has_copy: low is in workgroup memory, copied from there */
-    bool has_copy;
-    ir_id low_asked[LOW_ASKED_MAX];
+    ir_memory low;
     tile_weight low_w;
     tile_factors factors; /* where low.made */
     ir_memory low_values; /* loaded ahead */
@@ -132,10 +127,6 @@ uint32_t matvec_low_groups(const matvec_plan *p);
 /* Which factors the workgroup makes: where it has one tile (again: it has more), what that takes.
  * Some of A is asked for, before the vector is there. */
 void matvec_low_begin(matvec_making *k, bool again);
-/* What comes of a dispatch before for the workgroup's vectors: asked for; to workgroup memory, where
- * it is copied. It is there behind a barrier. */
-void matvec_low_ask(matvec_making *k);
-void matvec_low_copy(matvec_making *k);
 /* What will be multiplied for the tile is asked for; the lane's part of each sum is multiplied. */
 void matvec_low_fetch(matvec_making *k, uint32_t kind, ir_id tile, const matvec_tile *t);
 void matvec_low_add(matvec_making *k, uint32_t kind, ir_id tile, const matvec_tile *t);
