@@ -40,7 +40,8 @@ static ir_id place_of(tile_factors *f) {
 
 static ir_id scale_of(tile_factors *f, uint32_t v, ir_id row) {
     ir_builder *b = f->m->k.b;
-    return ir_load(b, f->scales, f->several ? ir_add(b, row, f->scales_at[v]) : row, 1);
+    const bool several = BUILD_HAS_ADAPTED_BATCHES && f->several;
+    return ir_load(b, f->scales, several ? ir_add(b, row, f->scales_at[v]) : row, 1);
 }
 
 /* The subgroup's rows from `first` on; beyond all: the last one. */
@@ -159,17 +160,17 @@ void tile_factors_ask(tile_factors *f) {
 void tile_factors_part(tile_factors *f, const ir_id *x) {
     tile_kernel *k = &f->m->k;
     ir_builder *b = k->b;
+    const bool is_asked = BUILD_HAS_ADAPTED_BATCHES && f->is_asked;
     ir_id first = IR_NO_ID, sums[FACTORS_ASKED_MAX];
-    if (!f->is_asked) first = ir_loop(b, f->begin, f->end, ir_u32(b, f->apart));
+    if (!is_asked) first = ir_loop(b, f->begin, f->end, ir_u32(b, f->apart));
     for (uint32_t e = 0; e < tile_matvec_each(f->m); e++) {
         ir_id holds, u = four_at(f, e, &holds), own = x ? x[e] : four_handed(f, u);
         if (holds != IR_NO_ID)
             own = ir_select(b, ir_splat(b, holds, 4), own, ir_number(b, IR_F32, 4, 0));
         for (uint32_t i = 0; i < f->apart; i++) {
-            ir_id a =
-                f->is_asked
-                    ? f->asked[e * f->apart + i]
-                    : tile_factors_four(k, &f->a, ir_add(b, tile_add(k, first, i), f->first), u);
+            ir_id a = is_asked ? f->asked[e * f->apart + i]
+                               : tile_factors_four(k, &f->a,
+                                                   ir_add(b, tile_add(k, first, i), f->first), u);
             sums[i] = e ? ir_fma(b, a, own, sums[i]) : ir_mul(b, a, own);
         }
     }
@@ -179,7 +180,7 @@ void tile_factors_part(tile_factors *f, const ir_id *x) {
     ir_id run = tile_mul(k, tile_div(k, ir_local(b, 0), f->m->c.span), f->apart);
     for (uint32_t i = 0; i < f->apart; i++) ir_store(b, f->parts, tile_add(k, run, i), sums[i]);
     ir_end(b);
-    if (!f->is_asked) ir_end(b);
+    if (!is_asked) ir_end(b);
 }
 
 void tile_factors_end(tile_factors *f) {
@@ -190,7 +191,7 @@ void tile_factors_end(tile_factors *f) {
     ir_id sum = ir_load(b, f->parts, own, 1);
     for (uint32_t i = 1; i < subgroups(f); i++)
         sum = ir_add(b, sum, ir_load(b, f->parts, tile_add(k, own, i * f->apart), 1));
-    ir_id to = f->several ? ir_add(b, row, f->made_at) : row;
+    ir_id to = BUILD_HAS_ADAPTED_BATCHES && f->several ? ir_add(b, row, f->made_at) : row;
     ir_store(b, f->made, to, ir_mul(b, sum, scale_of(f, 0, row)));
     ir_end(b);
 }

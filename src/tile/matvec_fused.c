@@ -47,15 +47,15 @@ static uint32_t kinds_of(const matvec_plan *p) { /* different types of weights *
     return n;
 }
 
-/* Does it make factors itself, of A? */
-static bool makes(const matvec_plan *p) {
-    return BUILD_HAS_ADAPTERS && p->low.made && !p->low.apart &&
-           !(BUILD_HAS_PARTS && p->low.n_part);
+/* Does a dispatch before make factors of A, with the vectors? */
+static bool makes_apart(const matvec_plan *p) {
+    return BUILD_HAS_ADAPTED_BATCHES && p->low.apart;
 }
 
-/* Does a dispatch before, with the vectors? */
-static bool makes_apart(const matvec_plan *p) {
-    return BUILD_HAS_ADAPTERS && p->low.apart;
+/* Does it make them itself? */
+static bool makes(const matvec_plan *p) {
+    return BUILD_HAS_ADAPTERS && p->low.made && !makes_apart(p) &&
+           !(BUILD_HAS_PARTS && p->low.n_part);
 }
 
 static bool takes_parts(const matvec_plan *p) {
@@ -97,7 +97,8 @@ static bool prologue_pays(const matvec_plan *p) {
     const uint32_t tile = matvec_tile_rows(p);
     uint64_t groups = 0;
     for (uint32_t i = 0; i < p->n; i++) groups += (p->s[i].rows + tile - 1) / tile;
-    const bool plain = BUILD_HAS_ADAPTERS && p->vectors.kind == VECTORS_PLAIN; /* none is made */
+    const bool plain =
+        BUILD_HAS_ADAPTED_BATCHES && p->vectors.kind == VECTORS_PLAIN; /* none is made */
     if (p->c.n_x > PROLOGUE_VECTORS && !plain) return false;
     if (groups > p->c.groups) groups = p->c.groups;
     return groups * each * p->vectors.rows.k * p->vectors.rows.bound <= MATVEC_REREAD_DEVICE;
@@ -108,7 +109,7 @@ static bool prologue_pays(const matvec_plan *p) {
 static bool batch_of(const lowering *l, uint32_t bindings, matvec_plan *p) {
     matvec_plan with = *p;
     if (p->vectors.rows.bound == 1) return false;
-    if (makes(p)) matvec_low_apart(&with);
+    if (BUILD_HAS_ADAPTED_BATCHES && makes(p)) matvec_low_apart(&with);
     with.apart = with.vectors.rounded = !p->vectors.handed;
     shape_of(l, &with);
     with.shape.has_prologue = false;
@@ -180,7 +181,7 @@ static bool plan_any(const lowering *l, const fused_matvec *f, const graph_regio
         (!p->shape.has_prologue || asked == LOWER_SEPARATE_NO || prologue_pays(p)))
         return true;
     if (makes(p)) {
-        if (p->vectors.rows.bound == 1) return false;
+        if (!BUILD_HAS_ADAPTED_BATCHES || p->vectors.rows.bound == 1) return false;
         matvec_low_apart(p);
         shape_of(l, p);
     }
