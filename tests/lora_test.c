@@ -878,7 +878,7 @@ void test_lora(test *t) {
     if (test_case(t, "lora/halves-of-a-file")) check_halves(t, "e2b-f32.part", LORA_FORM_GGUF);
     if (test_case(t, "lora/allocations-fail-in-an-engine")) check_engine_memory(t);
     test_models(t);
-    static const int on[] = {MODEL_REFERENCE, MODEL_WEBGPU, MODEL_HOST};
+    static const int on[] = {MODEL_REFERENCE, MODEL_WEBGPU, MODEL_HOST, MODEL_FEW};
     for (size_t i = 0; i < sizeof on / sizeof *on; i++) {
         const char *name = model_devices[on[i]].name;
         if (i && !getenv("BERYL_TEST_ALL")) continue;

@@ -28,6 +28,8 @@ enum {
     BUILD_HAS_ADAPTERS = !BUILD_IS_SMALL,
     /* Products that make parts of what an adapter adds to the next (tile/matvec_parts.c). */
     BUILD_HAS_PARTS = BUILD_HAS_ADAPTERS && !BUILD_IS_MODULE,
+    /* What adapters take of several vectors, made with these (tile/vectors.h). */
+    BUILD_HAS_ADAPTED_BATCHES = BUILD_HAS_ADAPTERS && !BUILD_IS_MODULE,
     /* Training of adapters. */
     BUILD_HAS_TRAINING = BUILD_HAS_ADAPTERS,
     /* Types of weights that no model's file has: of users' graphs alone. */

@@ -18,7 +18,6 @@ enum {
     SMALL_WG = 128,      /* a small matrix: more units have a part of it */
     SMALL_ROWS = 8192,   /* behind a prologue, at most: more lanes, which make it sooner */
     LANES_A_UNIT = 1024, /* that a compute unit should have */
-    UNITS_UNKNOWN = 128,
     LANES_MIN = 8,
     /* of a unit; caches hold them, so each vector reads them for itself, on units that would be
      * idle */
@@ -117,7 +116,8 @@ static uint64_t memory_of(const matvec_choice *c, const matvec_shape *shape, uin
     if (shape->rounded_out || (BUILD_HAS_PARTS && shape->keeps))
         bytes += 4ull * tile_rows_of(c) * c->n_x;
     if (BUILD_HAS_ADAPTERS && c->subgroups) bytes += 4ull * shape->shared;
-    if (BUILD_HAS_ADAPTERS && shape->factors && c->subgroups) bytes += 4ull * shape->factors;
+    if (BUILD_HAS_ADAPTERS && shape->factors && c->subgroups)
+        bytes += 4ull * shape->factors * c->n_x;
     return bytes + 8ull * c->wg / (c->subgroups ? c->span : 1) +
            (uint64_t)tables * c->copies * TILE_PAIRS_BYTES;
 }

@@ -13,8 +13,7 @@
 enum {
     VECTORS_MAX = 32,
     /* that a workgroup may make one after another: each waits for its loads and sums */
-    PROLOGUE_VECTORS = 2,
-    UNITS_UNKNOWN = 128
+    PROLOGUE_VECTORS = 2
 };
 
 /* ---- what there is --------------------------------------------------------------------------- */
@@ -48,9 +47,15 @@ static uint32_t kinds_of(const matvec_plan *p) { /* different types of weights *
     return n;
 }
 
-/* Does it make factors itself, of A? */
+/* Does a dispatch before make factors of A, with the vectors? */
+static bool makes_apart(const matvec_plan *p) {
+    return BUILD_HAS_ADAPTED_BATCHES && p->low.apart;
+}
+
+/* Does it make them itself? */
 static bool makes(const matvec_plan *p) {
-    return BUILD_HAS_ADAPTERS && p->low.made && !(BUILD_HAS_PARTS && p->low.n_part);
+    return BUILD_HAS_ADAPTERS && p->low.made && !makes_apart(p) &&
+           !(BUILD_HAS_PARTS && p->low.n_part);
 }
 
 static bool takes_parts(const matvec_plan *p) {
@@ -92,21 +97,27 @@ static bool prologue_pays(const matvec_plan *p) {
     const uint32_t tile = matvec_tile_rows(p);
     uint64_t groups = 0;
     for (uint32_t i = 0; i < p->n; i++) groups += (p->s[i].rows + tile - 1) / tile;
-    if (p->c.n_x > PROLOGUE_VECTORS) return false;
+    const bool plain =
+        BUILD_HAS_ADAPTED_BATCHES && p->vectors.kind == VECTORS_PLAIN; /* none is made */
+    if (p->c.n_x > PROLOGUE_VECTORS && !plain) return false;
     if (groups > p->c.groups) groups = p->c.groups;
     return groups * each * p->vectors.rows.k * p->vectors.rows.bound <= MATVEC_REREAD_DEVICE;
 }
 
-/* Many vectors come rounded, from the products before or by a dispatch; bindings: of the others. */
+/* Many vectors come rounded, from the products before or by a dispatch; bindings: but for vectors
+ * and what is of low rank. */
 static bool batch_of(const lowering *l, uint32_t bindings, matvec_plan *p) {
     matvec_plan with = *p;
-    if (p->vectors.rows.bound == 1 || makes(p)) return false;
+    if (p->vectors.rows.bound == 1) return false;
+    if (BUILD_HAS_ADAPTED_BATCHES && makes(p)) matvec_low_apart(&with);
     with.apart = with.vectors.rounded = !p->vectors.handed;
     shape_of(l, &with);
     with.shape.has_prologue = false;
-    with.shape.rounded_apart = with.apart && with.vectors.kind == VECTORS_PLAIN;
+    with.shape.rounded_apart =
+        with.apart && with.vectors.kind == VECTORS_PLAIN && !makes_apart(&with);
     if ((with.apart && !vectors_fit_rounded(l, &with.vectors)) ||
-        !tile_matvec_choose(l->caps, &with.shape, &with.c) || !binds(l, bindings + 1 + with.apart))
+        !tile_matvec_choose(l->caps, &with.shape, &with.c) ||
+        !binds(l, bindings + low_bindings(&with) + 1 + with.apart))
         return false;
     *p = with;
     return true;
@@ -159,21 +170,27 @@ static bool plan_any(const lowering *l, const fused_matvec *f, const graph_regio
         (BUILD_HAS_PARTS && !matvec_parts_of(l, f, &p->parts)))
         return false;
     shape_of(l, p);
-    const uint32_t bindings = kinds_of(p) + (all->ends ? tree_bindings(l, &all->end) : p->n) +
-                              low_bindings(p) + 2 * makes_parts(p);
+    const uint32_t bindings =
+        kinds_of(p) + (all->ends ? tree_bindings(l, &all->end) : p->n) + 2 * makes_parts(p);
     if (batch_of(l, bindings, p)) return true;
     const lower_separate asked = p->shape.form ? p->shape.form->apart : LOWER_SEPARATE_CHOSEN;
     if (asked != LOWER_SEPARATE_YES && vectors_fit_inside(&p->vectors) &&
         tile_matvec_choose(l->caps, &p->shape, &p->c) &&
         (!BUILD_HAS_ADAPTERS || matvec_low_takes(p)) &&
-        binds(l, bindings + tile_vectors_bindings(l, &p->vectors)) &&
+        binds(l, bindings + low_bindings(p) + tile_vectors_bindings(l, &p->vectors)) &&
         (!p->shape.has_prologue || asked == LOWER_SEPARATE_NO || prologue_pays(p)))
         return true;
-    if (makes(p)) return false;
-    p->apart = p->shape.has_prologue;
+    if (makes(p)) {
+        if (!BUILD_HAS_ADAPTED_BATCHES || p->vectors.rows.bound == 1) return false;
+        matvec_low_apart(p);
+        shape_of(l, p);
+    }
+    p->apart = p->shape.has_prologue || makes_apart(p);
     p->shape.has_prologue = false;
-    return p->apart && vectors_fit_separate(l, &p->vectors) &&
-           tile_matvec_choose(l->caps, &p->shape, &p->c) && binds(l, bindings + 1);
+    return p->apart &&
+           (makes_apart(p) ? vectors_fit_rounded : vectors_fit_separate)(l, &p->vectors) &&
+           tile_matvec_choose(l->caps, &p->shape, &p->c) &&
+           binds(l, bindings + low_bindings(p) + 1);
 }
 
 /* f NULL: a region that is no node yet. */
@@ -207,11 +224,11 @@ static bool single_of(const lowering *l, const graph_node *product, const tree *
         return false;
     p->vectors.handed = handed;
     if (BUILD_HAS_ADAPTERS && !matvec_low_of(l, p, 0, 0)) return false;
-    const uint32_t bindings = 1 + (end ? tree_bindings(l, end) : 1) + low_bindings(p);
+    const uint32_t bindings = 1 + (end ? tree_bindings(l, end) : 1);
     if (batch_of(l, bindings, p)) return true;
     shape_of(l, p);
     return tile_matvec_choose(l->caps, &p->shape, &p->c) &&
-           (!BUILD_HAS_ADAPTERS || !p->low.is || binds(l, bindings + 1));
+           (!BUILD_HAS_ADAPTERS || !p->low.is || binds(l, bindings + low_bindings(p) + 1));
 }
 
 /* ---- results that go on rounded -------------------------------------------------------------- */

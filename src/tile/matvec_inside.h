@@ -8,7 +8,8 @@
 
 enum {
     MATVEC_DEPTH_MAX = 8,
-    MATVEC_EACH_MAX = 16 /* fours of a vector that a lane makes */
+    MATVEC_EACH_MAX = 16, /* fours of a vector that a lane makes */
+    UNITS_UNKNOWN = 128
 };
 
 uint32_t matvec_chunk(base_type type); /* elements that a lane takes at once */

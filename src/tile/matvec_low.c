@@ -12,7 +12,8 @@ static bool side_of(const lowering *l, matvec_plan *p) {
     lower_matrix x;
     if (!all->side) return true;
     const bool whole = all->side_stored || low->n_part;
-    if (p->vectors.rows.bound != 1 || (p->vectors.handed && !whole) || !l->caps->subgroups ||
+    if ((p->vectors.rows.bound != 1 && (whole || !BUILD_HAS_ADAPTED_BATCHES)) ||
+        (p->vectors.handed && !whole) || !l->caps->subgroups ||
         l->caps->subgroup_size < FACTORS_SPAN_MIN ||
         (low->n && graph_base_of(l->g, low->x) != all->side) ||
         !matvec_segment_of(l, all->side_w, p->vectors.rows.k, &s) ||
@@ -21,7 +22,8 @@ static bool side_of(const lowering *l, matvec_plan *p) {
         s.rows > FACTORS_ROWS_MAX || (all->side_stored && low->n) ||
         !lower_matrix_of(graph_tensor_at(l->g, all->factors), &x) || x.k != s.rows || x.offset)
         return false;
-    if (!whole && (uint64_t)s.rows * p->vectors.rows.k > FACTORS_ELEMENTS_MAX) return false;
+    low->is_much = !whole && (uint64_t)s.rows * p->vectors.rows.k > FACTORS_ELEMENTS_MAX;
+    if (low->is_much && p->vectors.rows.bound == 1) return false;
     for (uint32_t i = 0; i < all->n; i++)
         if (low->of[i].r % FACTORS_STEP || low->of[i].offset % FACTORS_STEP) return false;
     low->x = all->side;
@@ -31,7 +33,19 @@ static bool side_of(const lowering *l, matvec_plan *p) {
     low->first = s.first;
     low->stored = all->side_stored;
     low->factors = all->factors;
-    return true;
+    low->factors_stride = x.stride;
+    return low->n == 0 || p->vectors.rows.bound == 1 || low->stride == s.rows;
+}
+
+void matvec_low_apart(matvec_plan *p) {
+    matvec_low *low = &p->low;
+    low->apart = true;
+    p->vectors.low = (vectors_low){.rows = low->made,
+                                   .first = low->first,
+                                   .stride = low->factors_stride,
+                                   .type = low->a_type,
+                                   .a = low->a,
+                                   .factors = low->factors};
 }
 
 bool matvec_low_of(const lowering *l, matvec_plan *p, graph_value parts, uint32_t n_part) {
@@ -65,12 +79,12 @@ bool matvec_low_of(const lowering *l, matvec_plan *p, graph_value parts, uint32_
 }
 
 uint32_t matvec_low_bindings(const matvec_plan *p) {
-    return p->low.is ? 1u + (p->low.n != 0) + (p->low.made != 0) + p->low.stored : 0;
+    return p->low.is ? 1u + (p->low.n != 0) + (p->low.made && !p->low.apart) + p->low.stored : 0;
 }
 
 bool matvec_low_takes(const matvec_plan *p) {
     return !p->low.made || p->low.stored || p->low.n_part ||
-           tile_factors_takes(p->low.a_type, p->c.x);
+           (!p->low.is_much && tile_factors_takes(p->low.a_type, p->c.x));
 }
 
 bool matvec_low_adds(const matvec_plan *p) {
@@ -86,18 +100,6 @@ static uint32_t low_ahead(const matvec_plan *p) {
     return each * p->c.rows * p->per <= LOW_AHEAD_MAX ? each : 0;
 }
 
-void matvec_bind_a(matvec_making *k, const char *const names[1 + PACK_PLANE_MAX], graph_value a,
-                   base_type type, ir_type element, uint32_t n, tile_weight *w) {
-    tile_kernel *ir = &k->m.k;
-    const graph_pack_layout *layout = &lower_stored(ir->l, a)->shard[0].layout;
-    uint32_t word = 0;
-    tile_weight_made(w, ir, type, n, tile_weights(ir, names[0], &a, 1, element, &word));
-    for (uint32_t j = 0; j < layout->n_plane; j++)
-        w->plane[j] =
-            tile_u32(ir, names[1 + j], (uint32_t)(layout->offset[j] / ir_type_bytes(element)));
-    w->start = w->plane[0];
-}
-
 /* A, and what is made of it. */
 static void bind_factors(matvec_making *k) {
     static const char *const names[] = {"factors_a", "low_a0", "low_a1", "low_a2", "low_a3"};
@@ -105,11 +107,12 @@ static void bind_factors(matvec_making *k) {
     tile_kernel *ir = &k->m.k;
     tile_factors *f = &k->factors;
     const uint32_t n = k->p->vectors.rows.k;
-    *f = (tile_factors){.m = &k->m, .rows = low->made, .stored = low->stored};
+    *f = (tile_factors){.m = &k->m, .rows = low->made, .apart = low->stored ? FACTORS_APART : 0};
     /* subgroups read plain rows by words, as the products' own lanes do */
-    matvec_bind_a(k, names, low->a, low->a_type,
-                  low->stored ? tile_weight_element(low->a_type) : tile_matvec_element(low->a_type),
-                  n, &f->a);
+    tile_factors_bind(ir, names, low->a, low->a_type,
+                      low->stored ? tile_weight_element(low->a_type)
+                                  : tile_matvec_element(low->a_type),
+                      n, &f->a);
     f->first = tile_u32(ir, "low_first", low->first);
     f->scales = tile_read(ir, "factors", low->factors);
     lower_bytes(ir->l, low->made * base_type_row_bytes(low->a_type, n));
@@ -134,6 +137,8 @@ void matvec_low_bind(matvec_making *k) {
                          tile_weights(ir, "low_weights", low->w, low->n, type, words));
     }
     if (low->n_part) matvec_parts_bind_taken(k);
+    else if (BUILD_HAS_ADAPTED_BATCHES && low->apart)
+        k->low = tile_vectors_low(ir, &k->p->vectors, IR_READ);
     else if (low->made) bind_factors(k);
     else k->low = tile_read(ir, "low", low->x);
     for (uint32_t i = 0; i < k->p->products.n; i++) {
@@ -190,6 +195,10 @@ static void add_element(matvec_making *k, const matvec_tile *t, uint32_t j, cons
     matvec_plan *p = k->p;
     ir_id x[TILE_SUMS_MAX], last = ir_sub(b, k->v.n, ir_u32(b, 1));
     for (uint32_t v = 0; v < p->c.n_x; v++) {
+        if (BUILD_HAS_ADAPTED_BATCHES && k->factors.several) { /* there are the workgroup's alone */
+            x[v] = ir_load(b, k->low, ir_add(b, tile_add(ir, l->at, v * p->low.made), i), 1);
+            continue;
+        }
         ir_id vector = ir_min(b, tile_add(ir, k->v.first, v), last);
         vector = ir_add(b, tile_mul(ir, vector, p->low.stride), ir_add(b, l->at, i));
         x[v] = ir_load(b, k->low, vector, 1);
@@ -243,6 +252,11 @@ void matvec_low_begin(matvec_making *k, bool again) {
         f->begin = ir_select(b, is, begin, f->begin);
         f->end = ir_select(b, is, tile_add(&k->m.k, begin, FACTORS_APART), f->begin);
         return;
+    }
+    f->several = BUILD_HAS_ADAPTED_BATCHES && p->vectors.rows.bound > 1;
+    for (uint32_t v = 0; f->several && v < p->c.n_x; v++) {
+        ir_id vector = ir_min(b, tile_add(&k->m.k, k->v.first, v), ir_sub(b, k->v.n, ir_u32(b, 1)));
+        f->scales_at[v] = tile_mul(&k->m.k, vector, p->low.factors_stride);
     }
     for (uint32_t i = 0; p->per == 1 && !again && i < p->n; i++) {
         ir_id is = ir_ge(b, ir_group(b, 0), ir_u32(b, k->begin[i])),

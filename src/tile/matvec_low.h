@@ -2,8 +2,9 @@
  * rank to theirs (an adapter's). For tile/matvec_fused.c and tile/matvec_low.c alone.
  *
  * B is multiplied at the end of a tile, by elements that were asked for before anything was waited
- * for. Its vector, A x times factors, comes from a dispatch before, or every workgroup makes what
- * its tiles take; or workgroups of their own make it beside the products, for a later dispatch.
+ * for. Its vector, A x times factors, comes from a dispatch before, of many vectors from the one
+ * that makes them, or every workgroup makes what its tiles take; or workgroups of their own make it
+ * beside the products, for a later dispatch.
  * Where x is the result of products before, those make parts of A x of what they have at hand,
  * whose sum is taken here (tile/matvec_parts.c). */
 #ifndef TILE_MATVEC_LOW_H
@@ -40,9 +41,12 @@ typedef struct matvec_low {
     uint32_t made, first;
     base_type a_type;
     bool stored;
+    bool is_much; /* for every workgroup */
+    bool apart;   /* the dispatch that makes the vectors makes it */
     graph_value a, factors;
-    uint32_t n_part;   /* not 0: that many */
-    graph_value parts; /* are its sum, and A is not read */
+    uint32_t factors_stride; /* from a vector's to the next one's */
+    uint32_t n_part;         /* not 0: that many */
+    graph_value parts;       /* are its sum, and A is not read */
 } matvec_low;
 
 typedef struct matvec_parts { /* of a later product of low rank, with each tile's results */
@@ -110,15 +114,14 @@ ir_id matvec_chosen(matvec_making *k, uint32_t kind, ir_id tile, const ir_id *of
 /* Of p: products, vectors, s; parts [n_part]: that come of A x, 0: none. false: it is not in one
  * buffer, of types that are packed, without a form, or too much for each workgroup. */
 bool matvec_low_of(const lowering *l, matvec_plan *p, graph_value parts, uint32_t n_part);
+/* Of p with vectors that a dispatch makes: it makes what the products of low rank take, too. */
+void matvec_low_apart(matvec_plan *p);
 uint32_t matvec_low_bindings(const matvec_plan *p);
 /* Are factors that it makes itself multiplied with vectors as they are kept there? */
 bool matvec_low_takes(const matvec_plan *p);
 /* Is anything added in this kernel? */
 bool matvec_low_adds(const matvec_plan *p);
 void matvec_low_bind(matvec_making *k);
-/* Rows of n numbers of A, read by elements; names: of the buffer, then of its planes. */
-void matvec_bind_a(matvec_making *k, const char *const names[1 + PACK_PLANE_MAX], graph_value a,
-                   base_type type, ir_type element, uint32_t n, tile_weight *w);
 /* Workgroups of their own; they stand after the others. */
 uint32_t matvec_low_groups(const matvec_plan *p);
 /* Which factors the workgroup makes: where it has one tile (again: it has more), what that takes.

@@ -39,8 +39,8 @@ void matvec_parts_bind(matvec_making *k) {
     const matvec_parts *parts = &k->p->parts;
     tile_kernel *ir = &k->m.k;
     const uint32_t n = k->p->s[0].rows;
-    matvec_bind_a(k, names, parts->a, parts->type, tile_weight_element(parts->type), n,
-                  &k->parts_a);
+    tile_factors_bind(ir, names, parts->a, parts->type, tile_weight_element(parts->type), n,
+                      &k->parts_a);
     k->parts_first = tile_u32(ir, "parts_first", parts->first);
     k->parts_to = tile_write(ir, "parts_to", parts->to);
     lower_bytes(ir->l, parts->rows * base_type_row_bytes(parts->type, n));

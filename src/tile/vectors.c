@@ -4,6 +4,7 @@
  * the first sum is waited for, and none is done twice. */
 #include "tile/vectors.h"
 #include "tile/dots.h"
+#include "tile/factors.h"
 #include "tile/matvec_inside.h"
 
 enum {
@@ -81,6 +82,17 @@ uint32_t tile_vectors_bindings(const lowering *l, const vectors_plan *p) {
     return p->kind == VECTORS_PLAIN ? 1 : p->kind == VECTORS_MERGE ? 2 : tree_bindings(l, &p->t);
 }
 
+ir_memory tile_vectors_low(tile_kernel *k, const vectors_plan *p, ir_access access) {
+    return tile_scratch(k, "low", TILE_SCRATCH_LOW, (uint64_t)p->rows.bound * p->low.rows * 4,
+                        IR_F32, access);
+}
+
+/* Where a dispatch makes them, as f32, are they in its scratch? Else in x's own memory. */
+static bool is_apart_in_scratch(const vectors_plan *p) {
+    return p->kind == VECTORS_MERGE ||
+           (BUILD_HAS_ADAPTED_BATCHES && p->low.rows && p->kind == VECTORS_TREE);
+}
+
 static uint64_t scratch_bytes(const vectors_plan *p) {
     return (uint64_t)p->rows.bound * p->rows.k * 4;
 }
@@ -115,7 +127,7 @@ void tile_vectors_begin(tile_vectors *v, tile_matvec *m, const vectors_plan *p, 
         m->int8_from = rounded_in_scratch(m, p, IR_READ);
         return;
     }
-    v->x = made && p->kind == VECTORS_MERGE
+    v->x = made && is_apart_in_scratch(p)
                ? tile_scratch(k, "x", TILE_SCRATCH_X, scratch_bytes(p), IR_F32, IR_READ)
                : tile_bind(k, "x", p->x, p->handed ? IR_U32 : IR_F32, IR_READ);
     if (v->kind == VECTORS_MERGE) {
@@ -126,8 +138,8 @@ void tile_vectors_begin(tile_vectors *v, tile_matvec *m, const vectors_plan *p, 
         m->int8_from = tile_int8_in(m, v->x, p->rows.bound, p->rows.k);
         return;
     }
-    v->x_offset = tile_u32(k, "x_offset", p->rows.offset);
-    v->x_stride = tile_u32(k, "x_stride", p->kind == VECTORS_MERGE ? p->rows.k : p->rows.stride);
+    v->x_offset = tile_u32(k, "x_offset", p->rows.offset); /* 0 of what is made */
+    v->x_stride = tile_u32(k, "x_stride", is_apart_in_scratch(p) ? p->rows.k : p->rows.stride);
 }
 
 /* Number of vector i of this workgroup; beyond the last: the last. */
@@ -483,36 +495,95 @@ static matvec_choice apart_of(const lowering *l, const vectors_plan *p) {
 
 bool vectors_fit_rounded(const lowering *l, const vectors_plan *p) {
     const matvec_choice c = apart_of(l, p);
-    const uint32_t bindings = 2 + tile_vectors_bindings(l, p); /* two results */
+    const uint32_t low = BUILD_HAS_ADAPTED_BATCHES && p->low.rows ? 3 : 0,
+                   bindings = 2 + low + tile_vectors_bindings(l, p); /* two results */
     return c.subgroups && p->rows.k % 32 == 0 && !device_is_processor(l->caps) &&
            vectors_fit_inside(p) &&
-           (p->kind != VECTORS_TREE || (p->rows.k / 4 + c.wg - 1) / c.wg <= VECTORS_OWN_MAX) &&
+           ((p->kind != VECTORS_TREE && !low) ||
+            (p->rows.k / 4 + c.wg - 1) / c.wg <= VECTORS_OWN_MAX) &&
            (p->kind != VECTORS_MERGE || p->merge->n_split <= APART_PIECES_MAX) &&
            vectors_shared(p) <= SHARED_MAX && bindings <= l->caps->storage_max;
 }
 
-/* A workgroup a vector, as in a product's own kernel. */
+/* The lane's fours of a vector that stays where it is. */
+static void take_plain(tile_vectors *v) {
+    ir_builder *b = v->m->k.b;
+    ir_id last = ir_u32(b, v->m->length / 4 - 1);
+    for (uint32_t e = 0; e < tile_matvec_each(v->m); e++)
+        v->values[e] = four_plain(v, 0, e, ir_min(b, tile_matvec_own(v->m, e), last));
+}
+
+/* Rows of A for a workgroup: few where units have no vector, as many as a lane asks for. */
+static uint32_t rows_of(const lowering *l, const vectors_plan *p, const tile_matvec *m) {
+    const uint32_t units = l->caps->compute_units ? l->caps->compute_units : UNITS_UNKNOWN,
+                   groups = p->rows.bound < units ? units / p->rows.bound : 1,
+                   even = whole_over(p->low.rows, 2 * groups) * 2,
+                   most = FACTORS_ASKED_MAX / tile_matvec_each(m);
+    return whole_least(even, most);
+}
+
+static void open_low(tile_vectors *v, const vectors_plan *p, tile_factors *f) {
+    static const char *const names[] = {"factors_a", "low_a0", "low_a1", "low_a2", "low_a3"};
+    const vectors_low *low = &p->low;
+    tile_matvec *m = v->m;
+    tile_kernel *k = &m->k;
+    *f = (tile_factors){.m = m, .rows = low->rows, .apart = rows_of(k->l, p, m)};
+    tile_factors_bind(k, names, low->a, low->type, tile_weight_element(low->type), p->rows.k,
+                      &f->a);
+    f->first = tile_u32(k, "low_first", low->first);
+    f->scales = tile_read(k, "low_scales", low->factors);
+    f->made = tile_vectors_low(k, p, IR_READ_WRITE);
+    f->several = true;
+    f->scales_at[0] = tile_mul(k, v->first, low->stride);
+    f->made_at = tile_mul(k, v->first, low->rows);
+    f->begin = tile_mul(k, ir_group(k->b, 0), f->apart);
+    f->end = ir_u32(k->b, low->rows);
+    lower_bytes(k->l, low->rows * base_type_row_bytes(low->type, p->rows.k));
+    tile_factors_open(f);
+    tile_factors_ask(f);
+}
+
+/* A workgroup a vector, as in a product's own kernel; with rows of A, several. */
 static beryl_status made_separately(lowering *l, const graph_node *node, const vectors_plan *p,
                                     beryl_error *error) {
     const matvec_choice c = apart_of(l, p);
+    const bool low = BUILD_HAS_ADAPTED_BATCHES && p->low.rows,
+               stays = low && !p->rounded && p->kind == VECTORS_PLAIN;
+    uint32_t groups = 1;
     tile_matvec m;
     tile_vectors v;
+    tile_factors f;
     tile_matvec_begin(&m, l, node, "vectors", &c, p->rows.k);
     tile_vectors_begin(&v, &m, p, false);
     m.x_keep = true;
     m.x_round = p->rounded;
     m.to_at = p->rounded ? v.first : tile_mul(&m.k, v.first, p->rows.k);
     if (p->rounded) m.int8_to = rounded_in_scratch(&m, p, IR_READ_WRITE);
-    else m.x_to = tile_scratch(&m.k, "to", TILE_SCRATCH_X, scratch_bytes(p), IR_F32, IR_READ_WRITE);
+    else if (!stays)
+        m.x_to = tile_scratch(&m.k, "to", TILE_SCRATCH_X, scratch_bytes(p), IR_F32, IR_READ_WRITE);
     m.to_holds = ir_lt(m.k.b, v.first, v.n);
     tile_matvec_open_sums(&m);
-    make_one(&v, 0);
-    return tile_end_3d(&m.k, (lower_count){1, 0}, 1, p->rows.n, 1, (lower_count){1, 0}, 1, error);
+    if (low) {
+        open_low(&v, p, &f);
+        v.keeps = true;
+        m.to_holds = ir_and(m.k.b, m.to_holds, ir_eq(m.k.b, ir_group(m.k.b, 0), ir_u32(m.k.b, 0)));
+        groups = whole_over(p->low.rows, f.apart);
+    }
+    if (stays) take_plain(&v);
+    else make_one(&v, 0);
+    if (low) {
+        tile_factors_part(&f, v.values);
+        ir_barrier(m.k.b);
+        tile_factors_end(&f);
+    }
+    return tile_end_3d(&m.k, (lower_count){groups, 0}, 1, p->rows.n, 1, (lower_count){1, 0}, 1,
+                       error);
 }
 
 beryl_status tile_vectors_separate(lowering *l, const graph_node *node, const vectors_plan *p,
                                    beryl_error *error) {
-    if (p->rounded || p->kind == VECTORS_MERGE) return made_separately(l, node, p, error);
+    if (p->rounded || p->kind == VECTORS_MERGE || (BUILD_HAS_ADAPTED_BATCHES && p->low.rows))
+        return made_separately(l, node, p, error);
     const graph_region all = graph_region_with(&p->before, p->x);
     return tile_region(l, node, &all, "vectors", error);
 }

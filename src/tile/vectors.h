@@ -1,6 +1,7 @@
 /* vectors.h - the vectors [n, k] of a product: read as they lie, or made by its
  * prologue, a tree of operations or the join of attention's pieces. With few vectors every
- * workgroup makes them for itself; else a dispatch before the product does. */
+ * workgroup makes them for itself; else a dispatch before the product does, and multiplies them
+ * with rows of an adapter's A while it has them. */
 #ifndef TILE_VECTORS_H
 #define TILE_VECTORS_H
 
@@ -10,11 +11,20 @@
 #include "tile/walk.h"
 
 enum {
-    TILE_SCRATCH_X = 0,  /* key: pieces of attention joined by a dispatch before: f32 [n, k] */
-    VECTORS_OWN_MAX = 16 /* fours of a lane */
+    TILE_SCRATCH_X = 0,   /* key: pieces of attention joined by a dispatch before: f32 [n, k] */
+    TILE_SCRATCH_LOW = 6, /* key: what products of low rank take: f32 [n, rows] */
+    VECTORS_OWN_MAX = 16  /* fours of a lane */
 };
 
 typedef enum vectors_kind { VECTORS_PLAIN, VECTORS_TREE, VECTORS_MERGE } vectors_kind;
+
+/* Rows of a stored tensor, multiplied with the vectors and with factors of their own. */
+typedef struct vectors_low {
+    uint32_t rows, first; /* rows [first, first + rows); 0: none */
+    uint32_t stride;      /* from a vector's factors to the next one's */
+    base_type type;
+    graph_value a, factors;
+} vectors_low;
 
 typedef struct vectors_plan {
     vectors_kind kind;
@@ -25,6 +35,7 @@ typedef struct vectors_plan {
     const fused_matvec *merge; /* MERGE; borrowed */
     bool handed;               /* PLAIN: they come rounded from the product before */
     bool rounded;              /* a dispatch before rounds them, tile_vectors_separate */
+    vectors_low low;           /* which multiplies them, too */
 } vectors_plan;
 
 /* Of the product in region r whose vectors are x, k long; merge NULL: pieces of attention are not
@@ -34,7 +45,7 @@ bool vectors_plan_of(const lowering *l, const graph_region *r, graph_value x,
 /* Can a product's own kernel make them? Can a dispatch before it? */
 bool vectors_fit_inside(const vectors_plan *p);
 bool vectors_fit_separate(const lowering *l, const vectors_plan *p);
-/* Can it leave them rounded, as tile/dots.h wants them? */
+/* Can it leave them rounded, as tile/dots.h wants them, and multiply them with rows? */
 bool vectors_fit_rounded(const lowering *l, const vectors_plan *p);
 /* Numbers that it takes of workgroup memory, on devices with subgroups. */
 uint32_t vectors_shared(const vectors_plan *p);
@@ -61,6 +72,8 @@ void tile_vectors_begin(tile_vectors *v, tile_matvec *m, const vectors_plan *p, 
 /* The vectors, into workgroup memory or as m->x_from and m->x_at. Ends with a barrier in the former
  * case, unless `keeps`. */
 void tile_vectors_make(tile_vectors *v);
+/* What that dispatch makes for products of low rank. */
+ir_memory tile_vectors_low(tile_kernel *k, const vectors_plan *p, ir_access access);
 /* That dispatch. */
 beryl_status tile_vectors_separate(lowering *l, const graph_node *node, const vectors_plan *p,
                                    beryl_error *error);
