@@ -26,10 +26,9 @@ enum {
      * them, and the package gives pixels and samples. */
     BUILD_HAS_MEDIA_FILES = !BUILD_IS_MODULE,
     BUILD_HAS_ADAPTERS = !BUILD_IS_SMALL,
-    /* Products that make parts of what an adapter adds to the next (tile/matvec_parts.c). */
-    BUILD_HAS_PARTS = BUILD_HAS_ADAPTERS && !BUILD_IS_MODULE,
-    /* What adapters take of several vectors, made with these (tile/vectors.h). */
-    BUILD_HAS_ADAPTED_BATCHES = BUILD_HAS_ADAPTERS && !BUILD_IS_MODULE,
+    /* What adapters add, by kernels of other products: parts for the next (tile/matvec_parts.c), of
+     * several vectors with these (tile/vectors.h), of prompts as terms (tile/tiled.h). */
+    BUILD_HAS_JOINED_ADAPTERS = BUILD_HAS_ADAPTERS && !BUILD_IS_MODULE,
     /* Training of adapters. */
     BUILD_HAS_TRAINING = BUILD_HAS_ADAPTERS,
     /* Types of weights that no model's file has: of users' graphs alone. */

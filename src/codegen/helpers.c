@@ -27,32 +27,6 @@
             "(0), y == " s "(0));\n}\n"                                                           \
     }
 
-#define MIN_MAX(t)                                                                                \
-    {"min_" t, ALL,                                                                               \
-     "fn min_" t "(x: " t ", y: " t ") -> " t " {\n    return select(y, x, x <= y || nan_" t      \
-     "(y));\n}\n"}, /* of a constant y one comparison */                                           \
-        {"max_" t, ALL,                                                                           \
-         "fn max_" t "(x: " t ", y: " t ") -> " t " {\n    return select(x, y, y > x || nan_" t   \
-         "(x));\n}\n"},                                                                           \
-    {                                                                                             \
-        "within_" t, ALL,                                                                         \
-            "fn within_" t "(x: " t ", low: " t ", high: " t ") -> " t " {\n"                     \
-            "    return select(select(select(x, high, x > high), low, x < low), " t "(0), nan_" t \
-            "(x));\n}\n"                                                                          \
-    }
-
-/* Float to a 32- or 64-bit integer. above: the first float that is too large; below: the last that
- * is too small or least. */
-#define SATURATE(i, f, below, above, least, most)                                    \
-    {                                                                                \
-        i "_of_" f, ALL,                                                             \
-            "fn " i "_of_" f "(x: " f ") -> " i " {\n"                               \
-            "    let inside: bool = x > " below " && x < " above ";\n"               \
-            "    let cut: " i " = " i "(select(" f "(0), x, inside));\n"             \
-            "    return select(select(select(cut, " least ", x <= " below "), " most \
-            ", x >= " above "), " i "(0), nan_" f "(x));\n}\n"                       \
-    }
-
 static const codegen_helper helpers[] = {
     {"nan_f32", WGSL, "fn nan_f32(x: f32) -> bool {\n    return (bitcast<u32>(x) & 0x7fffffffu) > 0x7f800000u;\n}\n"},
     {"hidden", WGSL, "var<private> hidden: u32;\n"},
@@ -189,15 +163,8 @@ static const codegen_helper helpers[] = {
 
     /* ---- floats */
     MIN_MAX("f32"),
-    MIN_MAX("f64"),
     SATURATE("i32", "f32", "-2147483648.0f", "2147483648.0f", "i32(0x80000000u)", "2147483647"),
     SATURATE("u32", "f32", "0.0f", "4294967296.0f", "0u", "4294967295u"),
-    SATURATE("i32", "f64", "-2147483649.0", "2147483648.0", "i32(0x80000000u)", "2147483647"),
-    SATURATE("u32", "f64", "0.0", "4294967296.0", "0u", "4294967295u"),
-    SATURATE("i64", "f32", "-9223372036854775808.0f", "9223372036854775808.0f", "i64(u64(1) << 63u)", "i64(~(u64(1) << 63u))"),
-    SATURATE("u64", "f32", "0.0f", "18446744073709551616.0f", "u64(0)", "~u64(0)"),
-    SATURATE("i64", "f64", "-9223372036854775808.0", "9223372036854775808.0", "i64(u64(1) << 63u)", "i64(~(u64(1) << 63u))"),
-    SATURATE("u64", "f64", "0.0", "18446744073709551616.0", "u64(0)", "~u64(0)"),
     /* the built-in overflows on some devices and is coarse near 0 on others */
     {"tanh_f32", WGSL | HOST | PROCESSOR,
      "fn tanh_f32(x: f32) -> f32 {\n" TANH_QUOTIENT

@@ -365,6 +365,15 @@ const codegen_helper codegen_c_helpers[] = {
     {"multiply_wait", CUDA, "#define multiply_wait(n) asm volatile(\"wgmma.wait_group.sync.aligned %0;\" ::\"n\"(n) : \"memory\")\n"},
     {"multiply_done", CUDA, "#define multiply_done(x) asm volatile(\"\" : \"+f\"(x))\n"},
     {"multiply_fence", CUDA, "#define multiply_fence() asm volatile(\"fence.proxy.async.shared::cta;\" ::: \"memory\")\n"},
+
+    /* ---- of 64 bits, which WGSL does without */
+    MIN_MAX("f64"),
+    SATURATE("i32", "f64", "-2147483649.0", "2147483648.0", "i32(0x80000000u)", "2147483647"),
+    SATURATE("u32", "f64", "0.0", "4294967296.0", "0u", "4294967295u"),
+    SATURATE("i64", "f32", "-9223372036854775808.0f", "9223372036854775808.0f", "i64(u64(1) << 63u)", "i64(~(u64(1) << 63u))"),
+    SATURATE("u64", "f32", "0.0f", "18446744073709551616.0f", "u64(0)", "~u64(0)"),
+    SATURATE("i64", "f64", "-9223372036854775808.0", "9223372036854775808.0", "i64(u64(1) << 63u)", "i64(~(u64(1) << 63u))"),
+    SATURATE("u64", "f64", "0.0", "18446744073709551616.0", "u64(0)", "~u64(0)"),
     {NULL, 0, NULL},
 };
 /* clang-format on */

@@ -1,5 +1,6 @@
 /* config.c - the model's shape from the file's keys. Everything is bounded here, so that later
  * products cannot overflow. */
+#include "base/build.h"
 #include "base/error.h"
 #include "gemma4/gemma4.h"
 
@@ -234,9 +235,21 @@ static void turn_by(const turning *t, double by, turned *to) {
     turn(angles, to->cosine, to->sine);
 }
 
-/* next: the position follows the last one. An angle is rounded to f32 before it is taken: by so
- * little that a few terms make up for it. Beside a multiple of a right angle their sums have lost
- * digits: then it is taken as it is. */
+/* As it is, rounded to f32. */
+static void turn_alone(const turning *t, double position, float cosines[TURN_MAX],
+                       float sines[TURN_MAX]) {
+    double angles[TURN_MAX];
+    turned there;
+    for (uint32_t k = 0; k < TURN_MAX; k++) angles[k] = (double)(float)(position * t->rate[k]);
+    turn(angles, there.cosine, there.sine);
+    for (uint32_t k = 0; k < TURN_MAX; k++) {
+        cosines[k] = (float)there.cosine[k];
+        sines[k] = (float)there.sine[k];
+    }
+}
+
+/* next: the position follows the last one. What an angle loses when it is rounded is so little that
+ * a few terms make up for it. Beside a multiple of a right angle the sums have lost digits. */
 static void turn_to(turning *t, double position, bool next, float cosines[TURN_MAX],
                     float sines[TURN_MAX]) {
     turned there;
@@ -261,14 +274,7 @@ static void turn_to(turning *t, double position, bool next, float cosines[TURN_M
     }
     for (uint32_t k = 0; k < TURN_MAX; k++) lost |= fabsf(cosines[k]) < 1e-7f;
     for (uint32_t k = 0; k < TURN_MAX; k++) lost |= fabsf(sines[k]) < 1e-7f;
-    if (!lost) return;
-    double angles[TURN_MAX];
-    for (uint32_t k = 0; k < TURN_MAX; k++) angles[k] = (double)(float)(position * t->rate[k]);
-    turn(angles, there.cosine, there.sine);
-    for (uint32_t k = 0; k < TURN_MAX; k++) {
-        cosines[k] = (float)there.cosine[k];
-        sines[k] = (float)there.sine[k];
-    }
+    if (lost) turn_alone(t, position, cosines, sines);
 }
 
 /* TURN_MAX pairs of a head, or the last ones: out [n, stride], sines `half` behind cosines. */
@@ -283,7 +289,10 @@ static void pairs_angles(const float *inverse, uint32_t some, const int32_t *pos
     }
     for (uint32_t i = 0; i < n; i++, out += 2 * half) {
         const double position = positions[i], most = position * fastest;
-        if (most >= 1e-9 && most < TURN_ANGLE && fastest * TURN_STEPS < TURN_ANGLE) {
+        const bool turns = most >= 1e-9 && most < TURN_ANGLE;
+        if (turns && (BUILD_IS_MODULE || !(fastest * TURN_STEPS < TURN_ANGLE))) {
+            turn_alone(&t, position, cosines, sines);
+        } else if (turns) {
             turn_to(&t, position, i && positions[i] == positions[i - 1] + 1, cosines, sines);
         } else {
             t.at = TURN_STEPS;

@@ -407,7 +407,7 @@ static bool take_parts(fusing *p, fused_matvec *f, group *set, const graph_node 
     const graph_value base = graph_base_of(p->g, f->x);
     graph_node *before = maker(p, f->x, OP_FUSED);
     const graph_node *product = maker(p, mul->in[0], OP_LINEAR);
-    if (!BUILD_HAS_PARTS || !is_whole(p, f->x) || !before || !product || f->attention ||
+    if (!BUILD_HAS_JOINED_ADAPTERS || !is_whole(p, f->x) || !before || !product || f->attention ||
         before->attr.fused.kind != FUSED_MATVEC || uses_inside(p, set, base) != p->n_use[base])
         return false;
     fused_matvec *made = (fused_matvec *)(uintptr_t)before->attr.fused.detail;

@@ -224,7 +224,7 @@ static beryl_status round_vectors(lowering *l, const graph_node *node, const til
              ir_compose(b, both, 2));
     ir_end(b);
     const beryl_status status = tile_end(k, lower_count_times(p->n, blocks), ROUND_LANES, error);
-    if (BUILD_HAS_ADAPTERS && status == BERYL_OK) lower_step_share(l);
+    if (BUILD_HAS_JOINED_ADAPTERS && status == BERYL_OK) lower_step_share(l);
     return status;
 }
 
@@ -301,7 +301,7 @@ static void bind(dots *d) {
     d->start = tile_u32(k, "first", p->first);
     d->out_offset = tile_u32(k, "out_offset", p->to + to);
     d->out_stride = tile_u32(k, "out_stride", width);
-    if (BUILD_HAS_ADAPTERS && p->low[0]) bind_low(d);
+    if (BUILD_HAS_JOINED_ADAPTERS && p->low[0]) bind_low(d);
 }
 
 static void memory(dots *d) {

@@ -69,7 +69,7 @@ static bool joined_of(const lowering *l, const graph_region *r, joined *j) {
     const graph_products *p = &j->products;
     *j = (joined){.pair = false};
     if (!graph_products_of(l->g, r, &j->products) ||
-        (BUILD_HAS_ADAPTERS && p->has_low && !adds_low(l, p)))
+        (BUILD_HAS_ADAPTERS && p->has_low && !(BUILD_HAS_JOINED_ADAPTERS && adds_low(l, p))))
         return false;
     const uint32_t k = graph_tensor_at(l->g, p->w[0])->dim[1].size;
     if (!vectors_plan_of(l, &p->before, p->x, NULL, k, &j->v) || j->v.rows.bound < VECTORS_MIN)
@@ -79,7 +79,7 @@ static bool joined_of(const lowering *l, const graph_region *r, joined *j) {
         if (!weight_of(l, p->w[i], j)) return false;
     if (rows < DOTS_ROWS) return false;
     j->pair = is_pair(l, p);
-    if ((p->ends && !j->pair) || (BUILD_HAS_ADAPTERS && j->pair && !adds_low_alike(l, p)))
+    if ((p->ends && !j->pair) || (BUILD_HAS_JOINED_ADAPTERS && j->pair && !adds_low_alike(l, p)))
         return false;
     j->v.rounded = j->v.kind == VECTORS_TREE && vectors_fit_rounded(l, &j->v);
     return j->v.kind == VECTORS_PLAIN || j->v.rounded || vectors_fit_separate(l, &j->v);
@@ -139,7 +139,7 @@ beryl_status tile_dots_joined(lowering *l, const graph_node *node, const graph_r
     }
     for (uint32_t i = 0; status == BERYL_OK && i < (j.pair ? 1 : all->n); i++) {
         p.weight = all->w[i];
-        for (uint32_t k = 0; BUILD_HAS_ADAPTERS && k < (j.pair ? 2 : 1); k++) {
+        for (uint32_t k = 0; BUILD_HAS_JOINED_ADAPTERS && k < (j.pair ? 2 : 1); k++) {
             p.low[k] = all->low[i + k];
             p.low_w[k] = all->low_w[i + k];
         }

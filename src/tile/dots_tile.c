@@ -550,7 +550,7 @@ void dots_tile(dots *d) {
     places(d);
     for (uint32_t i = 0; i < d->f.rows * d->f.each; i++)
         ir_store(b, d->sums, ir_u32(b, i), ir_f32(b, 0));
-    if (BUILD_HAS_ADAPTERS && d->rank) add_low(d);
+    if (BUILD_HAS_JOINED_ADAPTERS && d->rank) add_low(d);
     /* a part may be empty */
     fetch(d, each * d->f.parts > d->steps ? ir_min(b, from, ir_u32(b, d->steps - 1)) : from);
     ir_id step = ir_loop(b, from, to, one);

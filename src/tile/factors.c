@@ -40,7 +40,7 @@ static ir_id place_of(tile_factors *f) {
 
 static ir_id scale_of(tile_factors *f, uint32_t v, ir_id row) {
     ir_builder *b = f->m->k.b;
-    const bool several = BUILD_HAS_ADAPTED_BATCHES && f->several;
+    const bool several = BUILD_HAS_JOINED_ADAPTERS && f->several;
     return ir_load(b, f->scales, several ? ir_add(b, row, f->scales_at[v]) : row, 1);
 }
 
@@ -160,7 +160,7 @@ void tile_factors_ask(tile_factors *f) {
 void tile_factors_part(tile_factors *f, const ir_id *x) {
     tile_kernel *k = &f->m->k;
     ir_builder *b = k->b;
-    const bool is_asked = BUILD_HAS_ADAPTED_BATCHES && f->is_asked;
+    const bool is_asked = BUILD_HAS_JOINED_ADAPTERS && f->is_asked;
     ir_id first = IR_NO_ID, sums[FACTORS_ASKED_MAX];
     if (!is_asked) first = ir_loop(b, f->begin, f->end, ir_u32(b, f->apart));
     for (uint32_t e = 0; e < tile_matvec_each(f->m); e++) {
@@ -191,7 +191,7 @@ void tile_factors_end(tile_factors *f) {
     ir_id sum = ir_load(b, f->parts, own, 1);
     for (uint32_t i = 1; i < subgroups(f); i++)
         sum = ir_add(b, sum, ir_load(b, f->parts, tile_add(k, own, i * f->apart), 1));
-    ir_id to = BUILD_HAS_ADAPTED_BATCHES && f->several ? ir_add(b, row, f->made_at) : row;
+    ir_id to = BUILD_HAS_JOINED_ADAPTERS && f->several ? ir_add(b, row, f->made_at) : row;
     ir_store(b, f->made, to, ir_mul(b, sum, scale_of(f, 0, row)));
     ir_end(b);
 }

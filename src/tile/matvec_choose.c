@@ -111,9 +111,9 @@ static uint64_t memory_of(const matvec_choice *c, const matvec_shape *shape, uin
     if (c->x == MATVEC_INT8) bytes += (uint64_t)whole_over(k, 64) * 32 * c->n_x;
     if (c->x == MATVEC_INT8 && tables) bytes += (uint64_t)vector * 16 * c->n_x;
     if (!c->subgroups) bytes += 4ull * c->wg * c->rows * c->n_x * per;
-    if (BUILD_HAS_PARTS && shape->parts && c->subgroups)
+    if (BUILD_HAS_JOINED_ADAPTERS && shape->parts && c->subgroups)
         bytes += 4ull * shape->parts * (c->wg / c->span + 1);
-    if (shape->rounded_out || (BUILD_HAS_PARTS && shape->keeps))
+    if (shape->rounded_out || (BUILD_HAS_JOINED_ADAPTERS && shape->keeps))
         bytes += 4ull * tile_rows_of(c) * c->n_x;
     if (BUILD_HAS_ADAPTERS && c->subgroups) bytes += 4ull * shape->shared;
     if (BUILD_HAS_ADAPTERS && shape->factors && c->subgroups)

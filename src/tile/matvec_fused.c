@@ -49,21 +49,21 @@ static uint32_t kinds_of(const matvec_plan *p) { /* different types of weights *
 
 /* Does a dispatch before make factors of A, with the vectors? */
 static bool makes_apart(const matvec_plan *p) {
-    return BUILD_HAS_ADAPTED_BATCHES && p->low.apart;
+    return BUILD_HAS_JOINED_ADAPTERS && p->low.apart;
 }
 
 /* Does it make them itself? */
 static bool makes(const matvec_plan *p) {
     return BUILD_HAS_ADAPTERS && p->low.made && !makes_apart(p) &&
-           !(BUILD_HAS_PARTS && p->low.n_part);
+           !(BUILD_HAS_JOINED_ADAPTERS && p->low.n_part);
 }
 
 static bool takes_parts(const matvec_plan *p) {
-    return BUILD_HAS_PARTS && p->low.n_part;
+    return BUILD_HAS_JOINED_ADAPTERS && p->low.n_part;
 }
 
 static bool makes_parts(const matvec_plan *p) {
-    return BUILD_HAS_PARTS && p->parts.to;
+    return BUILD_HAS_JOINED_ADAPTERS && p->parts.to;
 }
 
 static uint32_t low_bindings(const matvec_plan *p) {
@@ -98,7 +98,7 @@ static bool prologue_pays(const matvec_plan *p) {
     uint64_t groups = 0;
     for (uint32_t i = 0; i < p->n; i++) groups += (p->s[i].rows + tile - 1) / tile;
     const bool plain =
-        BUILD_HAS_ADAPTED_BATCHES && p->vectors.kind == VECTORS_PLAIN; /* none is made */
+        BUILD_HAS_JOINED_ADAPTERS && p->vectors.kind == VECTORS_PLAIN; /* none is made */
     if (p->c.n_x > PROLOGUE_VECTORS && !plain) return false;
     if (groups > p->c.groups) groups = p->c.groups;
     return groups * each * p->vectors.rows.k * p->vectors.rows.bound <= MATVEC_REREAD_DEVICE;
@@ -109,7 +109,7 @@ static bool prologue_pays(const matvec_plan *p) {
 static bool batch_of(const lowering *l, uint32_t bindings, matvec_plan *p) {
     matvec_plan with = *p;
     if (p->vectors.rows.bound == 1) return false;
-    if (BUILD_HAS_ADAPTED_BATCHES && makes(p)) matvec_low_apart(&with);
+    if (BUILD_HAS_JOINED_ADAPTERS && makes(p)) matvec_low_apart(&with);
     with.apart = with.vectors.rounded = !p->vectors.handed;
     shape_of(l, &with);
     with.shape.has_prologue = false;
@@ -145,7 +145,7 @@ static bool plan_any(const lowering *l, const fused_matvec *f, const graph_regio
     *p = (matvec_plan){.hands_on = hands_on};
     graph_products *all = &p->products;
     if (!graph_products_of(l->g, r, all)) return false;
-    if (BUILD_HAS_PARTS && f && f->parts && !f->parts_of) {
+    if (BUILD_HAS_JOINED_ADAPTERS && f && f->parts && !f->parts_of) {
         n_part = parts_before(l, all->x, handed);
         if (!n_part) return false;
     }
@@ -167,7 +167,7 @@ static bool plan_any(const lowering *l, const fused_matvec *f, const graph_regio
     if (pair && (p->s[0].type != p->s[1].type || p->s[0].rows != p->s[1].rows)) return false;
     if ((all->ends && all->n > 2) ||
         (BUILD_HAS_ADAPTERS && !matvec_low_of(l, p, n_part ? f->parts : 0, n_part)) ||
-        (BUILD_HAS_PARTS && !matvec_parts_of(l, f, &p->parts)))
+        (BUILD_HAS_JOINED_ADAPTERS && !matvec_parts_of(l, f, &p->parts)))
         return false;
     shape_of(l, p);
     const uint32_t bindings =
@@ -181,7 +181,7 @@ static bool plan_any(const lowering *l, const fused_matvec *f, const graph_regio
         (!p->shape.has_prologue || asked == LOWER_SEPARATE_NO || prologue_pays(p)))
         return true;
     if (makes(p)) {
-        if (!BUILD_HAS_ADAPTED_BATCHES || p->vectors.rows.bound == 1) return false;
+        if (!BUILD_HAS_JOINED_ADAPTERS || p->vectors.rows.bound == 1) return false;
         matvec_low_apart(p);
         shape_of(l, p);
     }
@@ -196,7 +196,7 @@ static bool plan_any(const lowering *l, const fused_matvec *f, const graph_regio
 /* f NULL: a region that is no node yet. */
 static bool plan_as(const lowering *l, const fused_matvec *f, const graph_region *r,
                     matvec_plan *p) {
-    return plan_any(l, f, r, p) && (!BUILD_HAS_PARTS || matvec_parts_fit(p));
+    return plan_any(l, f, r, p) && (!BUILD_HAS_JOINED_ADAPTERS || matvec_parts_fit(p));
 }
 
 /* A linear that is no region, with a tree at its end (NULL: none). Of p: vectors.handed. */
@@ -282,7 +282,7 @@ static bool plan_of(const lowering *l, const fused_matvec *f, const graph_region
 static bool parts_go_with(const lowering *l, const graph_node *node, graph_value v) {
     const graph_region r = graph_region_of(l->g, node);
     graph_products all;
-    return BUILD_HAS_PARTS && ((const fused_matvec *)node->attr.fused.detail)->parts_of &&
+    return BUILD_HAS_JOINED_ADAPTERS && ((const fused_matvec *)node->attr.fused.detail)->parts_of &&
            graph_products_of(l->g, &r, &all) && all.end.tensors[0] == v;
 }
 

@@ -12,7 +12,7 @@ static bool side_of(const lowering *l, matvec_plan *p) {
     lower_matrix x;
     if (!all->side) return true;
     const bool whole = all->side_stored || low->n_part;
-    if ((p->vectors.rows.bound != 1 && (whole || !BUILD_HAS_ADAPTED_BATCHES)) ||
+    if ((p->vectors.rows.bound != 1 && (whole || !BUILD_HAS_JOINED_ADAPTERS)) ||
         (p->vectors.handed && !whole) || !l->caps->subgroups ||
         l->caps->subgroup_size < FACTORS_SPAN_MIN ||
         (low->n && graph_base_of(l->g, low->x) != all->side) ||
@@ -137,7 +137,7 @@ void matvec_low_bind(matvec_making *k) {
                          tile_weights(ir, "low_weights", low->w, low->n, type, words));
     }
     if (low->n_part) matvec_parts_bind_taken(k);
-    else if (BUILD_HAS_ADAPTED_BATCHES && low->apart)
+    else if (BUILD_HAS_JOINED_ADAPTERS && low->apart)
         k->low = tile_vectors_low(ir, &k->p->vectors, IR_READ);
     else if (low->made) bind_factors(k);
     else k->low = tile_read(ir, "low", low->x);
@@ -195,7 +195,7 @@ static void add_element(matvec_making *k, const matvec_tile *t, uint32_t j, cons
     matvec_plan *p = k->p;
     ir_id x[TILE_SUMS_MAX], last = ir_sub(b, k->v.n, ir_u32(b, 1));
     for (uint32_t v = 0; v < p->c.n_x; v++) {
-        if (BUILD_HAS_ADAPTED_BATCHES && k->factors.several) { /* there are the workgroup's alone */
+        if (BUILD_HAS_JOINED_ADAPTERS && k->factors.several) { /* there are the workgroup's alone */
             x[v] = ir_load(b, k->low, ir_add(b, tile_add(ir, l->at, v * p->low.made), i), 1);
             continue;
         }
@@ -253,7 +253,7 @@ void matvec_low_begin(matvec_making *k, bool again) {
         f->end = ir_select(b, is, tile_add(&k->m.k, begin, FACTORS_APART), f->begin);
         return;
     }
-    f->several = BUILD_HAS_ADAPTED_BATCHES && p->vectors.rows.bound > 1;
+    f->several = BUILD_HAS_JOINED_ADAPTERS && p->vectors.rows.bound > 1;
     for (uint32_t v = 0; f->several && v < p->c.n_x; v++) {
         ir_id vector = ir_min(b, tile_add(&k->m.k, k->v.first, v), ir_sub(b, k->v.n, ir_u32(b, 1)));
         f->scales_at[v] = tile_mul(&k->m.k, vector, p->low.factors_stride);

@@ -82,7 +82,7 @@ bool tile_tiled_adds(const lowering *l, const graph_node *linear) {
     enum { ALIGN = 4 };
     tile_matrix w, low_w;
     lower_matrix x, low;
-    if (!BUILD_HAS_ADAPTERS || !tile_matrix_of(l, linear->in[1], &w) ||
+    if (!BUILD_HAS_JOINED_ADAPTERS || !tile_matrix_of(l, linear->in[1], &w) ||
         !tile_matrix_of(l, linear->in[3], &low_w) || !lower_vectors_of(l, linear->in[0], &x) ||
         !lower_vectors_of(l, linear->in[2], &low) || !tile_tiled_wants(l, x.bound, w.k) ||
         !low_w.stored || low_w.stored->n_shard != 1 || low_w.m != w.m || low_w.k != low.k ||
@@ -318,7 +318,7 @@ static beryl_status multiply(lowering *l, const graph_node *node, const tile_til
     ir_id out_stride = tile_u32(k, "out_stride", width), depth = tile_u32(k, "k", p->k),
           zero = ir_u32(b, 0), one = ir_u32(b, 1);
     low_terms low = {.rank = IR_NO_ID};
-    const bool adds = BUILD_HAS_ADAPTERS && p->low[0];
+    const bool adds = BUILD_HAS_JOINED_ADAPTERS && p->low[0];
     const uint32_t rank = adds ? graph_tensor_at(l->g, p->low_w[0])->dim[1].size : 0;
     if (adds) low_declare(k, p, to, depth, &low);
     ir_id pairs = zero;

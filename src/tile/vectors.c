@@ -90,7 +90,7 @@ ir_memory tile_vectors_low(tile_kernel *k, const vectors_plan *p, ir_access acce
 /* Where a dispatch makes them, as f32, are they in its scratch? Else in x's own memory. */
 static bool is_apart_in_scratch(const vectors_plan *p) {
     return p->kind == VECTORS_MERGE ||
-           (BUILD_HAS_ADAPTED_BATCHES && p->low.rows && p->kind == VECTORS_TREE);
+           (BUILD_HAS_JOINED_ADAPTERS && p->low.rows && p->kind == VECTORS_TREE);
 }
 
 static uint64_t scratch_bytes(const vectors_plan *p) {
@@ -495,7 +495,7 @@ static matvec_choice apart_of(const lowering *l, const vectors_plan *p) {
 
 bool vectors_fit_rounded(const lowering *l, const vectors_plan *p) {
     const matvec_choice c = apart_of(l, p);
-    const uint32_t low = BUILD_HAS_ADAPTED_BATCHES && p->low.rows ? 3 : 0,
+    const uint32_t low = BUILD_HAS_JOINED_ADAPTERS && p->low.rows ? 3 : 0,
                    bindings = 2 + low + tile_vectors_bindings(l, p); /* two results */
     return c.subgroups && p->rows.k % 32 == 0 && !device_is_processor(l->caps) &&
            vectors_fit_inside(p) &&
@@ -547,7 +547,7 @@ static void open_low(tile_vectors *v, const vectors_plan *p, tile_factors *f) {
 static beryl_status made_separately(lowering *l, const graph_node *node, const vectors_plan *p,
                                     beryl_error *error) {
     const matvec_choice c = apart_of(l, p);
-    const bool low = BUILD_HAS_ADAPTED_BATCHES && p->low.rows,
+    const bool low = BUILD_HAS_JOINED_ADAPTERS && p->low.rows,
                stays = low && !p->rounded && p->kind == VECTORS_PLAIN;
     uint32_t groups = 1;
     tile_matvec m;
@@ -582,7 +582,7 @@ static beryl_status made_separately(lowering *l, const graph_node *node, const v
 
 beryl_status tile_vectors_separate(lowering *l, const graph_node *node, const vectors_plan *p,
                                    beryl_error *error) {
-    if (p->rounded || p->kind == VECTORS_MERGE || (BUILD_HAS_ADAPTED_BATCHES && p->low.rows))
+    if (p->rounded || p->kind == VECTORS_MERGE || (BUILD_HAS_JOINED_ADAPTERS && p->low.rows))
         return made_separately(l, node, p, error);
     const graph_region all = graph_region_with(&p->before, p->x);
     return tile_region(l, node, &all, "vectors", error);
