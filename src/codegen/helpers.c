@@ -162,9 +162,9 @@ static const codegen_helper helpers[] = {
      "    return select(size, neg_u64(size), (bits >> 31u) == 1u);\n}\n"},
 
     /* ---- floats */
-    MIN_MAX("f32"),
-    SATURATE("i32", "f32", "-2147483648.0f", "2147483648.0f", "i32(0x80000000u)", "2147483647"),
-    SATURATE("u32", "f32", "0.0f", "4294967296.0f", "0u", "4294967295u"),
+    MIN_MAX(ALL, "f32"),
+    SATURATE(ALL, "i32", "f32", "-2147483648.0f", "2147483648.0f", "i32(0x80000000u)", "2147483647"),
+    SATURATE(ALL, "u32", "f32", "0.0f", "4294967296.0f", "0u", "4294967295u"),
     /* the built-in overflows on some devices and is coarse near 0 on others */
     {"tanh_f32", WGSL | HOST | PROCESSOR,
      "fn tanh_f32(x: f32) -> f32 {\n" TANH_QUOTIENT

@@ -34,15 +34,16 @@ extern const codegen_helper codegen_c_helpers[];
     "    let q2: f32 = @fma(@fma(s, 7.77672641e-7f, 3.28566709e-4f), s, 2.58770613e-2f);\n" \
     "    let p: f32 = @fma(@fma(p2, s, 0.133810433f), s, 0.99999998f);\n" \
     "    let t: f32 = x * p / @fma(@fma(q2, s, 0.467143589f), s, 1.0f);\n"
-#define MIN_MAX(t)                                                                                \
-    {"min_" t, ALL,                                                                               \
+/* of: the languages that have them. */
+#define MIN_MAX(of, t)                                                                            \
+    {"min_" t, of,                                                                                \
      "fn min_" t "(x: " t ", y: " t ") -> " t " {\n    return select(y, x, x <= y || nan_" t      \
-     "(y));\n}\n"}, /* of a constant y one comparison */                                           \
-        {"max_" t, ALL,                                                                           \
+     "(y));\n}\n"}, /* of a constant y one comparison */                                          \
+        {"max_" t, of,                                                                            \
          "fn max_" t "(x: " t ", y: " t ") -> " t " {\n    return select(x, y, y > x || nan_" t   \
          "(x));\n}\n"},                                                                           \
     {                                                                                             \
-        "within_" t, ALL,                                                                         \
+        "within_" t, of,                                                                          \
             "fn within_" t "(x: " t ", low: " t ", high: " t ") -> " t " {\n"                     \
             "    return select(select(select(x, high, x > high), low, x < low), " t "(0), nan_" t \
             "(x));\n}\n"                                                                          \
@@ -50,14 +51,14 @@ extern const codegen_helper codegen_c_helpers[];
 
 /* Float to a 32- or 64-bit integer. above: the first float that is too large; below: the last that
  * is too small or least. */
-#define SATURATE(i, f, below, above, least, most)                                    \
-    {                                                                                \
-        i "_of_" f, ALL,                                                             \
-            "fn " i "_of_" f "(x: " f ") -> " i " {\n"                               \
-            "    let inside: bool = x > " below " && x < " above ";\n"               \
-            "    let cut: " i " = " i "(select(" f "(0), x, inside));\n"             \
-            "    return select(select(select(cut, " least ", x <= " below "), " most \
-            ", x >= " above "), " i "(0), nan_" f "(x));\n}\n"                       \
+#define SATURATE(of, i, f, below, above, least, most)                                             \
+    {                                                                                             \
+        i "_of_" f, of,                                                                           \
+            "fn " i "_of_" f "(x: " f ") -> " i " {\n"                                            \
+            "    let inside: bool = x > " below " && x < " above ";\n"                            \
+            "    let cut: " i " = " i "(select(" f "(0), x, inside));\n"                          \
+            "    return select(select(select(cut, " least ", x <= " below "), " most              \
+            ", x >= " above "), " i "(0), nan_" f "(x));\n}\n"                                    \
     }
 /* clang-format on */
 
