@@ -790,8 +790,8 @@ bool tile_product_fits(const graph *g, const graph_store *store, const tree *t) 
     if (BUILD_HAS_ADAPTERS && !experts && linear->n_in > 2) {
         lowering exact = l;
         exact.settings.exact = true;
-        return tile_tiled_adds(&l, linear) ||
-               (tile_matvec_adds(&l, linear, t) && tile_matvec_adds(&exact, linear, t));
+        if (!tile_matvec_adds(&exact, linear, NULL)) return tile_tiled_adds(&l, linear);
+        return tile_matvec_adds(&l, linear, t) && tile_matvec_adds(&exact, linear, t);
     }
     if (!tile_serial(&l)) return experts || !tile_tiled_waits(&l, t, (uint64_t)x.bound * w.m);
     /* where a lane is all, it computes a tree at a product's end one by one */

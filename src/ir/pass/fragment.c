@@ -15,9 +15,10 @@
  * memory. Beyond the edges a and b are read at the last place, products beyond k are zero, and
  * nothing is stored. A parallel loop around both, whose turns groups share on the third axis,
  * stays around the tiles: its index and what is made of it (bounds too) are the same for all of
- * a product. With places for more than one tile (`unroll`) factors that lie in memory as they
- * are come by asynchronous copies, those that are computed by registers, while the tiles before
- * are multiplied. Refuses everything else. */
+ * a product. A factor may be two loads, one of the first turns of k, another of the rest. With
+ * places for more than one tile (`unroll`) factors that lie in memory as they are come by
+ * asynchronous copies, those that are computed by registers, while the tiles before are
+ * multiplied. Refuses everything else. */
 #include "ir/pass/fragment_inside.h"
 
 #include "base/build.h"
