@@ -183,6 +183,40 @@ static const ir_kernel *halves_bf16(lab *l, sizes s) {
     return halves(l, s, IR_BF16, true, false, true);
 }
 
+/* y = x * w, whose last terms lie elsewhere. last: of the first terms, what those behind it repeat
+ */
+static const ir_kernel *joined(lab *l, sizes s, uint32_t last) {
+    enum { FIRST = 64, REST = 16 };
+    make a = {.b = ir_begin(&l->arena, "halves_joined", 1, 1, 1)};
+    ir_builder *b = a.b;
+    a.x = ir_buffer(b, IR_F16, IR_READ, "x");
+    a.w = ir_buffer(b, IR_F16, IR_READ, "w");
+    a.y = ir_buffer(b, IR_F32, IR_READ_WRITE, "y");
+    ir_memory sum = ir_register(b, IR_F32, 1);
+    a.m = ir_u32(b, s.m), a.n = ir_u32(b, s.n), a.k = ir_u32(b, FIRST);
+    a.zero = ir_u32(b, 0), a.one = ir_u32(b, 1);
+    const ir_id all = ir_u32(b, FIRST + REST), end = ir_u32(b, last), others = ir_u32(b, REST),
+                i = loop(&a, a.m, IR_PARALLEL, 0), j = loop(&a, a.n, IR_PARALLEL, 1);
+    ir_set(b, sum, ir_f32(b, 0));
+    const ir_id p = loop(&a, all, IR_REDUCE, 2), is_first = ir_lt(b, p, a.k),
+                first = ir_min(b, p, end), rest = ir_sub(b, ir_max(b, p, a.k), a.k),
+                x = ir_select(b, is_first, ir_load(b, a.x, at(&a, i, a.k, first), 1),
+                              ir_load(b, a.w, at(&a, i, others, rest), 1)),
+                w = ir_select(b, is_first, ir_load(b, a.w, at(&a, j, a.k, first), 1),
+                              ir_load(b, a.x, at(&a, j, others, rest), 1));
+    ir_set(b, sum, ir_fma(b, ir_cast(b, IR_F32, x), ir_cast(b, IR_F32, w), ir_get(b, sum)));
+    ir_end(b);
+    ir_store(b, a.y, at(&a, i, a.n, j), ir_get(b, sum));
+    ir_end(b), ir_end(b);
+    return make_end(&a);
+}
+static const ir_kernel *halves_joined(lab *l, sizes s) {
+    return joined(l, s, 63);
+}
+static const ir_kernel *halves_repeated(lab *l, sizes s) {
+    return joined(l, s, 62);
+}
+
 /* y[image] = x * w[image]: the columns are places in images, and lie in pieces there; k is short */
 static const ir_kernel *halves_images(lab *l, sizes s) {
     enum { PLACES = 24, DEPTH = 32 };
@@ -567,6 +601,8 @@ static const struct {
     {"halves-copied", halves_copied},
     {"halves-across", halves_across},
     {"halves-turned", halves_turned},
+    {"halves-joined", halves_joined},
+    {"halves-repeated", halves_repeated},
     {"halves-images", halves_images},
     {"halves-grouped", halves_grouped},
     {"random", random_kernel},
@@ -1015,6 +1051,24 @@ static void short_sums(test *t) {
     lab_close(t, &l);
 }
 
+/* Factors of two loads are copied in two loops, from one memory and from the other. */
+static void two_loads(test *t) {
+    lab l;
+    seeded_open(&l, 1);
+    const ir_schedule s = {
+        .vector = 8,
+        .subgroup = 8,
+        .fragments = true,
+        .dims = {{.lanes = 2, .block = 2}, {.block = 4}, {.stage = 16, .unroll = 3}}};
+    const ir_kernel *k = optimised(t, &l, halves_joined, (sizes){64, 64, 64}, &s);
+    CHECK_INT(t, count_op(k, IR_COPY_COMMIT, 0, 0), 4);
+    CHECK_INT(t, count_op(k, IR_STORE, IR_WORKGROUP, 1), 0);
+    k = optimised(t, &l, halves_repeated, (sizes){64, 64, 64}, &s);
+    CHECK_INT(t, count_op(k, IR_COPY_ASYNC, IR_WORKGROUP, 0), 0);
+    CHECK(t, count_op(k, IR_FRAGMENT_MMA, 0, 0) > 0);
+    lab_close(t, &l);
+}
+
 /* What the passes are for, seen in the kernel that comes out. */
 static void check_shapes(test *t) {
     lab l;
@@ -1325,6 +1379,7 @@ void test_ir_pass(test *t) {
     static const ir_type types[] = {IR_F32, IR_F16, IR_BF16, IR_F64, IR_I8,  IR_I16,
                                     IR_I32, IR_I64, IR_U8,   IR_U16, IR_U32, IR_U64};
     if (test_case(t, "ir-pass/short-sums-have-one-tile")) short_sums(t);
+    if (test_case(t, "ir-pass/factors-of-two-loads")) two_loads(t);
     if (test_case(t, "ir-pass/images-are-stored-in-vectors")) images(t);
     if (test_case(t, "ir-pass/neighbours-share-divisions")) {
         neighbours(t, 36, 28);

@@ -411,8 +411,8 @@ static uint64_t beside(const pass_edit *e, ir_id id, ir_id loop, bool *blocks) {
         *blocks = true;
         return rest ? common(even_part(rest), even_part(by)) : 0;
     }
-    if (id < loop || (at->op != IR_ADD && at->op != IR_FMA)) return 0;
-    for (uint32_t a = at->op == IR_ADD ? 0 : 2; a < at->n_in; a++) {
+    if (id < loop || (at->op != IR_ADD && at->op != IR_SUB && at->op != IR_FMA)) return 0;
+    for (uint32_t a = at->op == IR_FMA ? 2 : 0; a < (at->op == IR_SUB ? 1u : at->n_in); a++) {
         const uint64_t rest = beside(e, at->in[a], loop, blocks);
         uint64_t other = 1, same = all;
         for (uint32_t x = 0; x < at->n_in && rest; x++) {

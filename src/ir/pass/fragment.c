@@ -156,7 +156,7 @@ static void fill(product *p, side *s, way along, ir_id slot, ir_id outer) {
     block_end(p, turns);
 }
 
-/* Begins to bring 16 bytes of load `which` of the factor: row `index`, its turns from `turn` on. */
+/* Begins to bring 16 bytes of load `which` of the factor: row `index`, from `turn` of k on. */
 static void copy_piece(product *p, const side *s, uint32_t which, ir_id index, ir_id turn, ir_id to,
                        ir_id inside) {
     const ir_instruction *load = pass_at(p->e, s->load[which]);
@@ -192,8 +192,7 @@ static void copy_either(product *p, const side *s, ir_id index, ir_id outer, ir_
         pass_if(e, pass_binary(e, IR_GE, at, split));
     }
     if (p->copies != BELOW_SPLIT)
-        copy_piece(p, s, 1, index, pass_binary(e, IR_SUB, k, split), to,
-                   pass_binary(e, IR_LT, k, bound(p, p->k)));
+        copy_piece(p, s, 1, index, k, to, pass_binary(e, IR_LT, k, bound(p, p->k)));
     if (p->copies == EITHER) pass_close(e);
 }
 

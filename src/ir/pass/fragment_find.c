@@ -142,17 +142,14 @@ static bool is_more(const pass_edit *e, ir_id y, ir_id x, uint32_t more) {
            c + more == 0;
 }
 
-/* The id in the reduction that is k below s->split, or, rest, k - s->split from there on:
- * min(k, split - 1), max(k, split) - split. IR_NO_ID: there is none. */
+/* The id in the reduction that is k below s->split, or, rest, from there on: min(k, split - 1),
+ * max(k, split). IR_NO_ID: there is none. */
 static ir_id find_turn(const product *p, const side *s, bool rest) {
     const pass_edit *e = p->e;
     for (uint32_t i = p->k + 1; i < e->close[p->k]; i++) {
         const ir_instruction *at = pass_at(e, i);
-        if (!rest && at->op == IR_MIN && at->in[0] == p->k && is_more(e, s->split, at->in[1], 1))
-            return i;
-        if (!rest || at->op != IR_SUB || !is_more(e, at->in[1], s->split, 0)) continue;
-        const ir_instruction *most = pass_at(e, at->in[0]);
-        if (most->op == IR_MAX && most->in[0] == p->k && is_more(e, most->in[1], s->split, 0))
+        if (at->op == (rest ? IR_MAX : IR_MIN) && at->in[0] == p->k &&
+            is_more(e, s->split, at->in[1], !rest))
             return i;
     }
     return IR_NO_ID;

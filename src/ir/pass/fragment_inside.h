@@ -19,7 +19,7 @@ enum {
 typedef struct side {
     ir_id value; /* f16 or bf16, inside the reduction */
     /* where it is a load: that; or of turns of k below `split` one, of the rest another. turn: what
-     * stands for k in it, from 0 on. n_load 0: it is more than that */
+     * stands for k in it. n_load 0: it is more than that */
     ir_id load[2], turn[2], split;
     uint32_t n_load;
     uint32_t loop;        /* m or n */
