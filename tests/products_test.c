@@ -222,14 +222,16 @@ static void check_units(test *t) {
 
 enum { LOW = 16, LOW_FROM = 40 };
 
+/* The graph: as `narrowed` says; on a device whose units multiply from workgroup memory; without
+ * units, by dot products of vectors that are round. */
+enum { ADDS = 1, PLAIN = 2, PAIR = 4, DIRECT = 8, BYTES = 16 };
+
 typedef struct halves_case {
     const char *name;
-    base_type type;         /* of w [ROWS_OF_W, k]; a [3 LOW, k] is Q8_0, b [ROWS_OF_W, LOW] F16 */
-    uint32_t k, n, fewer;   /* vectors */
-    bool adds, plain, pair; /* the graph */
-    bool direct;            /* units multiply from workgroup memory */
-    bool bytes;             /* without units: dot products of vectors that are round */
-    const char *plan[3];    /* is said there */
+    base_type type;       /* of w [ROWS_OF_W, k]; a [3 LOW, k] is Q8_0, b [ROWS_OF_W, LOW] F16 */
+    uint32_t k, n, fewer; /* vectors */
+    uint32_t how;
+    const char *plan[3]; /* is said there */
 } halves_case;
 
 enum { ROWS_OF_W = 96 };
@@ -244,17 +246,18 @@ static graph_value narrowed(side *s, const halves_case *of) {
     s->x = graph_input(g, "x", TYPE_F32, 2, (graph_dim[]){n, {of->k, 0}});
     s->ids = graph_input(g, "factors", TYPE_F32, 2, (graph_dim[]){n, {1, 0}});
     const graph_value w = graph_stored(g, &s->store, 0), b = graph_stored(g, &s->store, 1),
-                      h = of->plain ? s->x : graph_rms_norm(g, s->x, 0, 1e-6f),
-                      by = of->adds ? graph_stored(g, &s->store, 2) : w,
+                      h = (of->how & PLAIN) ? s->x : graph_rms_norm(g, s->x, 0, 1e-6f),
+                      by = (of->how & ADDS) ? graph_stored(g, &s->store, 2) : w,
                       z = graph_mul(g, graph_linear(g, h, by), s->ids);
-    const uint32_t from = of->adds ? 2 * LOW : LOW_FROM;
+    const uint32_t from = (of->how & ADDS) ? 2 * LOW : LOW_FROM;
     graph_value low[2], y;
     for (uint32_t i = 0; i < 2; i++)
         low[i] = graph_linear(g, graph_narrow(g, z, 1, i * from, LOW, 1), b);
-    if (of->adds) {
+    if (of->how & ADDS) {
         const graph_value sum[] = {graph_add(g, graph_linear(g, h, w), low[0]),
                                    graph_add(g, low[1], graph_linear(g, h, w))};
-        y = of->pair ? graph_geglu(g, sum[0], sum[1]) : graph_add(g, graph_silu(g, sum[0]), sum[1]);
+        y = (of->how & PAIR) ? graph_geglu(g, sum[0], sum[1])
+                             : graph_add(g, graph_silu(g, sum[0]), sum[1]);
     } else {
         y = graph_mul(g, graph_silu(g, graph_linear(g, h, w)), s->ids);
         y = graph_add(g, graph_linear(g, y, w), graph_linear(g, h, w));
@@ -287,7 +290,7 @@ static void check_halves(test *t, const halves_case *of) {
     base_heap heap;
     beryl_error error = {0};
     side sides[3] = {{0}};
-    const int n_side = of->bytes ? 2 : 3;
+    const int n_side = (of->how & BYTES) ? 2 : 3;
     graph_value out[3];
     const float *got[3] = {NULL};
     base_text plan;
@@ -295,12 +298,12 @@ static void check_halves(test *t, const halves_case *of) {
     base_text_init(&plan, &heap);
     device *d = interpreter_units_open(&heap);
     beryl_status status = d ? BERYL_OK : BERYL_NO_MEMORY;
-    if (d && of->direct) {
+    if (d && (of->how & DIRECT)) {
         d->caps.multiplies_memory = true;
         d->caps.workgroup_bytes = 227 << 10;
         d->caps.compute_units = 1; /* large tiles */
     }
-    if (d && of->bytes) {
+    if (d && (of->how & BYTES)) {
         d->caps.dot_i8 = true;
         d->caps.fragments = 0;
         d->caps.compute_units = 64;
@@ -331,7 +334,7 @@ static void check_halves(test *t, const halves_case *of) {
     for (uint32_t n = of->n; status == BERYL_OK && n; n = n == of->n ? of->fewer : 0) {
         uint32_t seed = n;
         for (uint32_t k = 0; k < of->n * of->k; k++) x[k] = blocks_unit(&seed);
-        if (of->bytes) make_round(x, of->n * of->k);
+        if (of->how & BYTES) make_round(x, of->n * of->k);
         for (int i = 0; i < n_side && status == BERYL_OK; i++) {
             float *factors = graph_exec_input(sides[i].exec, sides[i].ids);
             memcpy(graph_exec_input(sides[i].exec, sides[i].x), x, sizeof *x * of->n * of->k);
@@ -348,8 +351,8 @@ static void check_halves(test *t, const halves_case *of) {
         /* each of two products in a row rounds both factors; bytes: as in run() */
         const uint32_t rest = (n - 1) * ROWS_OF_W;
         compare(t, "the sum", got[1] + ROWS_OF_W, got[0] + ROWS_OF_W, rest,
-                of->bytes ? 4e-6 : 8e-4);
-        if (!of->bytes)
+                (of->how & BYTES) ? 4e-6 : 8e-4);
+        if (!(of->how & BYTES))
             compare(t, "the reference of halves", got[2] + ROWS_OF_W, got[1] + ROWS_OF_W, rest,
                     8e-4);
         for (uint32_t i = 0; i < ROWS_OF_W; i++) CHECK(t, isfinite(got[1][i]));
@@ -358,7 +361,7 @@ static void check_halves(test *t, const halves_case *of) {
         CHECK(t, graph_exec_explain_plan(sides[1].exec, NULL, &plan));
         base_text_add(&plan, "", 1);
         const char *rounds = strstr(plan.data, "linear_halves");
-        CHECK_INT(t, rounds != NULL, of->plain && !of->bytes);
+        CHECK_INT(t, rounds != NULL, (of->how & PLAIN) && !(of->how & BYTES));
         CHECK(t, !rounds || !strstr(rounds + 1, "linear_halves"));
         for (size_t i = 0; i < sizeof of->plan / sizeof *of->plan && of->plan[i]; i++)
             if (!strstr(plan.data, of->plan[i]))
@@ -374,66 +377,15 @@ static void check_halves(test *t, const halves_case *of) {
 
 static void check_narrow(test *t) {
     static const halves_case cases[] = {
-        {.name = "stored-as-halves", TYPE_F16, 96, 45, 21, .plan = {"linear_tiled"}},
+        {"stored-as-halves", TYPE_F16, 96, 45, 21, 0, {"linear_tiled"}},
         /* k is no multiple of a tile's depth: a tile has terms of both */
-        {.name = "low-rank",
-         TYPE_F16,
-         544,
-         45,
-         21,
-         .adds = true,
-         .plan = {"linear_parts", "5 disp"}},
-        {.name = "low-rank-direct",
-         TYPE_F16,
-         544,
-         66,
-         21,
-         .adds = true,
-         .direct = true,
-         .plan = {"4 dispatches"}},
-        {.name = "low-rank-unpacked",
-         TYPE_Q8_0,
-         512,
-         194,
-         33,
-         .adds = true,
-         .plan = {"linear_parts", "linear_unpack", "7 dispatches"}},
-        {.name = "rounded-once",
-         TYPE_Q8_0,
-         512,
-         194,
-         33,
-         .adds = true,
-         .plain = true,
-         .plan = {"linear_unpack", "7 dispatches"}},
-        {.name = "low-rank-bytes",
-         TYPE_Q4_0,
-         512,
-         45,
-         21,
-         .adds = true,
-         .plain = true,
-         .bytes = true,
-         .plan = {"linear_dots"}},
-        {.name = "low-rank-bytes-parts",
-         TYPE_Q4_0,
-         2080,
-         40,
-         19,
-         .adds = true,
-         .plain = true,
-         .bytes = true,
-         .plan = {"linear_dots", "linear_merge"}},
-        {.name = "low-rank-bytes-pair",
-         TYPE_Q4_0,
-         512,
-         45,
-         21,
-         .adds = true,
-         .plain = true,
-         .pair = true,
-         .bytes = true,
-         .plan = {"linear_dots", "3 dispatches"}}};
+        {"low-rank", TYPE_F16, 544, 45, 21, ADDS, {"linear_parts", "5 dispatches"}},
+        {"low-rank-direct", TYPE_F16, 544, 66, 21, ADDS | DIRECT, {"4 dispatches"}},
+        {"low-rank-unpacked", TYPE_Q8_0, 512, 194, 33, ADDS, {"linear_unpack", "7 dispatches"}},
+        {"rounded-once", TYPE_Q8_0, 512, 194, 33, ADDS | PLAIN, {"linear_unpack", "7 dispatches"}},
+        {"low-rank-bytes", TYPE_Q4_0, 512, 45, 21, ADDS | PLAIN | BYTES, {"linear_dots"}},
+        {"low-rank-bytes-parts", TYPE_Q4_0, 2080, 40, 19, ADDS | PLAIN | BYTES, {"linear_merge"}},
+        {"low-rank-pair", TYPE_Q4_0, 512, 45, 21, ADDS | PLAIN | PAIR | BYTES, {"3 dispatches"}}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) check_halves(t, &cases[i]);
 }
 
