@@ -379,10 +379,10 @@ static void check_narrow(test *t) {
     static const halves_case cases[] = {
         {"stored-as-halves", TYPE_F16, 96, 45, 21, 0, {"linear_tiled"}},
         /* k is no multiple of a tile's depth: a tile has terms of both */
-        {"low-rank", TYPE_F16, 544, 45, 21, ADDS, {"linear_parts", "5 dispatches"}},
+        {"low-rank", TYPE_F16, 1568, 45, 21, ADDS, {"linear_parts", "5 dispatches"}},
         {"low-rank-direct", TYPE_F16, 544, 66, 21, ADDS | DIRECT, {"4 dispatches"}},
-        {"low-rank-unpacked", TYPE_Q8_0, 512, 194, 33, ADDS, {"linear_unpack", "7 dispatches"}},
-        {"rounded-once", TYPE_Q8_0, 512, 194, 33, ADDS | PLAIN, {"linear_unpack", "7 dispatches"}},
+        {"low-rank-unpacked", TYPE_Q8_0, 1536, 194, 33, ADDS, {"linear_unpack", "7 dispatches"}},
+        {"rounded-once", TYPE_Q8_0, 1536, 194, 33, ADDS | PLAIN, {"linear_unpack", "7 dispatches"}},
         {"low-rank-bytes", TYPE_Q4_0, 512, 45, 21, ADDS | PLAIN | BYTES, {"linear_dots"}},
         {"low-rank-bytes-parts", TYPE_Q4_0, 2080, 40, 19, ADDS | PLAIN | BYTES, {"linear_merge"}},
         {"low-rank-pair", TYPE_Q4_0, 512, 45, 21, ADDS | PLAIN | PAIR | BYTES, {"3 dispatches"}}};

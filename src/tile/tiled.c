@@ -40,7 +40,8 @@ enum {
     UNPACK_RUN = 32, /* words of a group's memory until some are left out, */
     UNPACK_WIDE = 4, /* and as many as a lane stores at once */
     ROWS_UNIT = 128,
-    RANKS = 64 /* of adapters, which share a vector */
+    RANKS = 64,        /* of adapters, which share a vector, */
+    RANKS_DEPTH = 1536 /* which has as many elements at least: a dispatch more is felt */
 };
 
 bool tile_tiled_wants(const lowering *l, uint32_t n, uint32_t k) {
@@ -467,8 +468,9 @@ beryl_status tile_tiled(lowering *l, const graph_node *node, const tile_tiled_pr
     }
     if (dots) return tile_dots(l, node, p, error);
     /* few results, as an adapter's A has, or in a training: elsewhere a dispatch more is felt */
-    const bool few = p->m < p->bound && (l->g->segments || p->m <= RANKS);
-    const tile_split split = !BUILD_HAS_TRAINING || p->low[0] || (halves && p->m > RANKS)
+    const bool ranks = p->m <= RANKS && p->k >= RANKS_DEPTH,
+               few = p->m < p->bound && (l->g->segments || ranks);
+    const tile_split split = !BUILD_HAS_TRAINING || p->low[0] || (halves && !ranks)
                                  ? (tile_split){.n = 1}
                              : halves ? tile_split_units(l, p->bound, p->m, p->k)
                              : few ? tile_split_of(l, p->bound, p->m, (lower_count){p->k, 0}, p->k)
