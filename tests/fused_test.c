@@ -189,7 +189,7 @@ static const problem problems[] = {
     {.name = "side-batch-geglu", .before = NORM, .end = GEGLU, .n_bound = 9, .n = 8, .k = 2304,
      .n_segment = 2, .types = {TYPE_Q4_K, TYPE_Q4_K}, .rows = {8, 8}, .low = {16, 16},
      .low_type = TYPE_BF16, .side = true},
-    {.name = "side-batch-plain", .end = SOFTCAP, .n_bound = 6, .n = 5, .k = 3072, .n_segment = 1,
+    {.name = "side-batch-plain", .end = SOFTCAP, .n_bound = 6, .n = 5, .k = 2304, .n_segment = 1,
      .types = {TYPE_Q4_K}, .rows = {10}, .low = {16}, .low_type = TYPE_F16, .side_type = TYPE_Q8_0,
      .side = true},
     {.name = "side-parts", .n_bound = 1, .n = 1, .k = 5376, .n_segment = 1,

@@ -143,10 +143,18 @@ static ir_id four_at(tile_factors *f, uint32_t e, ir_id *holds) {
     return ir_min(b, u, ir_u32(b, fours - 1));
 }
 
+/* Of the row that this lane will end. */
+static void ask_scale(tile_factors *f) {
+    ir_builder *b = f->m->k.b;
+    ir_id row = ir_add(b, f->begin, ir_local(b, 0));
+    f->scale[0] = scale_of(f, 0, ir_min(b, row, ir_u32(b, f->rows - 1)));
+}
+
 void tile_factors_ask(tile_factors *f) {
     tile_kernel *k = &f->m->k;
     ir_builder *b = k->b;
     ir_id holds, last = ir_u32(b, f->rows - 1);
+    ask_scale(f);
     for (uint32_t e = 0; e < tile_matvec_each(f->m); e++) {
         ir_id u = four_at(f, e, &holds);
         for (uint32_t i = 0; i < f->apart; i++) {
@@ -162,6 +170,7 @@ void tile_factors_part(tile_factors *f, const ir_id *x) {
     ir_builder *b = k->b;
     const bool is_asked = BUILD_HAS_JOINED_ADAPTERS && f->is_asked;
     ir_id first = IR_NO_ID, sums[FACTORS_ASKED_MAX];
+    if (!is_asked) ask_scale(f);
     if (!is_asked) first = ir_loop(b, f->begin, f->end, ir_u32(b, f->apart));
     for (uint32_t e = 0; e < tile_matvec_each(f->m); e++) {
         ir_id holds, u = four_at(f, e, &holds), own = x ? x[e] : four_handed(f, u);
@@ -192,6 +201,6 @@ void tile_factors_end(tile_factors *f) {
     for (uint32_t i = 1; i < subgroups(f); i++)
         sum = ir_add(b, sum, ir_load(b, f->parts, tile_add(k, own, i * f->apart), 1));
     ir_id to = BUILD_HAS_JOINED_ADAPTERS && f->several ? ir_add(b, row, f->made_at) : row;
-    ir_store(b, f->made, to, ir_mul(b, sum, scale_of(f, 0, row)));
+    ir_store(b, f->made, to, ir_mul(b, sum, f->scale[0]));
     ir_end(b);
 }

@@ -763,10 +763,15 @@ void tile_matvec_walk(tile_matvec *m, const tile_rows *rows, const tile_rows *ne
     tile_matvec_join(m, rows->n, sums);
 }
 
+void tile_matvec_clear(tile_matvec *m, uint32_t rows) {
+    ir_builder *b = m->k.b;
+    for (uint32_t i = 0; i < rows * m->c.n_x; i++) ir_store(b, m->sums, ir_u32(b, i), ir_f32(b, 0));
+}
+
 void tile_matvec_add(tile_matvec *m, const tile_rows *rows, const tile_rows *next, ir_id there) {
     ir_builder *b = m->k.b;
-    const uint32_t all = chunks_of(m, rows->w[0]->type), n = rows->n * m->c.n_x;
-    for (uint32_t i = 0; i < n; i++) ir_store(b, m->sums, ir_u32(b, i), ir_f32(b, 0));
+    const uint32_t all = chunks_of(m, rows->w[0]->type);
+    if (!m->has_sums) tile_matvec_clear(m, rows->n);
     if (!matvec_raw_words(rows->w[0]->type)) {
         ir_id chunk =
             ir_loop_unrolled(b, m->lane, ir_u32(b, all), ir_u32(b, m->c.lanes), m->c.depth);

@@ -61,6 +61,7 @@ typedef struct tile_matvec {
     tile_pairs pairs[TILE_TABLES_MAX]; /* [n_pairs], of the types with tables */
     uint32_t n_pairs;
     uint32_t unit, half, second, vector; /* how far apart things lie there, in 16 bytes */
+    bool has_sums;                       /* products are added to what the sums are already */
     ir_memory x_to;                      /* not in use while x_keep is false: */
     bool x_keep;                         /* fills go there, f32, or */
     bool x_round;                        /* rounded, to int8_to */
@@ -133,6 +134,7 @@ void tile_matvec_walk(tile_matvec *m, const tile_rows *rows, const tile_rows *ne
 /* The two halves of it: what each lane has of the sums, which has no barrier but for windows; and
  * the sums of all lanes. */
 void tile_matvec_add(tile_matvec *m, const tile_rows *rows, const tile_rows *next, ir_id there);
+void tile_matvec_clear(tile_matvec *m, uint32_t rows); /* the sums, where has_sums */
 void tile_matvec_join(tile_matvec *m, uint32_t rows, ir_id *sums);
 /* In its place, MATVEC_COPIED: the sums to workgroup memory; from there, of row `row` of the
  * lanes in place `slot`. */

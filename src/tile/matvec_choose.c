@@ -29,7 +29,6 @@ enum {
     HANDED = 32,          /* results of a block that is rounded */
     SUMS_MAX = 16,
     /* batches: vectors, at least, and at a time at most; neighbours that share a row */
-    BATCH_MIN = 5,
     BATCH_MAX = 16,
     BATCH_SHARE = 4,
     BATCH_NEAR = 2, /* rows in neighbouring lanes, which read the same words of the vectors */
@@ -427,7 +426,7 @@ static bool batch_fits(const device_caps *caps, const matvec_shape *shape, const
 static bool batch_wanted(const device_caps *caps, const matvec_shape *shape, uint32_t units) {
     uint64_t weights = 0;
     tile_pairs pairs[TILE_TABLES_MAX];
-    if (shape->n_x < BATCH_MIN || device_is_processor(caps) || !caps->subgroups ||
+    if (device_is_processor(caps) || !caps->subgroups ||
         caps->subgroup_size < BATCH_SHARE * BATCH_NEAR || !caps->dot_i8 || shape->exact ||
         shape->k % 32 || matvec_tables(shape->types, shape->n_segment, pairs))
         return false;

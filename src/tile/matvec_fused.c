@@ -571,6 +571,8 @@ static void make_tiles(matvec_making *k) {
     ir_id following = again ? ir_add(b, tile, ir_groups(b, 0)) : IR_NO_ID,
           there = again ? ir_lt(b, following, ir_u32(b, tiles)) : IR_NO_ID;
     const bool single = kinds_of(p) == 1;
+    /* what is there before the kernel begins is multiplied while weights are on their way */
+    k->m.has_sums = BUILD_HAS_JOINED_ADAPTERS && p->low.apart;
     ir_id sums[TILE_SUMS_MAX];
     matvec_tile now, next;
     for (uint32_t i = 0; i < p->n; i++) {
@@ -580,13 +582,18 @@ static void make_tiles(matvec_making *k) {
         tile_of(k, i, tile, &now);
         if (again && single) tile_of(k, i, following, &next);
         if (BUILD_HAS_ADAPTERS && again) matvec_low_fetch(k, i, tile, &now);
+        if (k->m.has_sums) {
+            tile_matvec_clear(&k->m, now.rows.n);
+            matvec_low_add(k, i, tile, &now);
+        }
         tile_matvec_add(&k->m, &now.rows, again && single ? &next.rows : NULL, there);
         if (is != IR_NO_ID) ir_end(b);
     }
     /* Weights were asked for first, so the products of the only tile come before the factors. Not
      * inside the conditions: pocl gets barriers there wrong. */
     if (makes(p) && !again && !p->low.stored) add_factors(k);
-    for (uint32_t i = 0; BUILD_HAS_ADAPTERS && matvec_low_adds(p) && i < p->n; i++) {
+    for (uint32_t i = 0; BUILD_HAS_ADAPTERS && !k->m.has_sums && matvec_low_adds(p) && i < p->n;
+         i++) {
         if (!is_first_kind(p, i)) continue;
         ir_id is = is_of(k, i, tile);
         if (is != IR_NO_ID) ir_if(b, is);

@@ -1,7 +1,10 @@
 /* matvec_low.c - see tile/matvec_low.h. */
 #include "tile/matvec_low.h"
 
-enum { LOW_AHEAD_MAX = 16 /* elements of rows of low rank */ };
+enum {
+    LOW_AHEAD_MAX = 16, /* elements of rows of low rank */
+    LOW_WIDE = 4        /* that one load takes */
+};
 
 /* Of p: products, vectors, low. false: there is no form for it, or it is too much for each
  * workgroup. */
@@ -100,6 +103,17 @@ static uint32_t low_ahead(const matvec_plan *p) {
     return each * p->c.rows * p->per <= LOW_AHEAD_MAX ? each : 0;
 }
 
+/* So many of them lie side by side, where every row has as many for each lane. */
+static uint32_t low_wide(const matvec_plan *p) {
+    uint32_t wide = p->low.stride % LOW_WIDE ? 1 : LOW_WIDE;
+    for (uint32_t i = 0; i < p->products.n; i++)
+        while (p->low.of[i].r % (wide * p->c.lanes) || p->low.of[i].offset % wide) {
+            if (wide == 1) break;
+            wide /= 2;
+        }
+    return wide;
+}
+
 /* A, and what is made of it. */
 static void bind_factors(matvec_making *k) {
     static const char *const names[] = {"factors_a", "low_a0", "low_a1", "low_a2", "low_a3"};
@@ -170,45 +184,79 @@ static low_rows low_rows_of(matvec_making *k, uint32_t kind, ir_id tile, uint32_
     return l;
 }
 
+/* The lane's element s of each row of l; *is_there: IR_NO_ID: it is. */
+static ir_id element_at(matvec_making *k, uint32_t j, const low_rows *l, uint32_t s,
+                        ir_id *is_there) {
+    tile_kernel *ir = &k->m.k;
+    matvec_plan *p = k->p;
+    const uint32_t wide = low_wide(p), step = p->c.lanes * wide;
+    ir_id i = tile_add(ir, tile_mul(ir, k->m.lane, wide), s / wide * step);
+    uint32_t least = p->low.of[j].r;
+    for (uint32_t n = 0; p->per == 1 && n < p->products.n; n++)
+        if (p->low.of[n].r < least) least = p->low.of[n].r;
+    *is_there = (s / wide + 1) * step <= least ? IR_NO_ID : ir_lt(ir->b, i, l->r);
+    return i;
+}
+
+/* `wide` elements of a row of B from i on. */
+static void load_elements(matvec_making *k, const low_rows *l, ir_id row, ir_id i, uint32_t wide,
+                          ir_id out[LOW_WIDE]) {
+    ir_builder *b = k->m.k.b;
+    ir_id at = ir_add(b, ir_fma(b, ir_add(b, row, l->row), l->w.row, l->w.start), i);
+    tile_load_some(&k->m.k, l->w.from, at, wide, out);
+    for (uint32_t e = 0; e < wide; e++) out[e] = ir_cast(b, IR_F32, out[e]);
+}
+
 /* What will be multiplied for the tile, asked for before anything is waited for. */
 void matvec_low_fetch(matvec_making *k, uint32_t kind, ir_id tile, const matvec_tile *t) {
     ir_builder *b = k->m.k.b;
     matvec_plan *p = k->p;
-    const uint32_t each = matvec_low_adds(p) ? low_ahead(p) : 0;
+    const uint32_t each = matvec_low_adds(p) ? low_ahead(p) : 0, wide = low_wide(p);
     for (uint32_t j = 0; each && j < p->per; j++) {
         const low_rows l = low_rows_of(k, kind, tile, j);
-        for (uint32_t s = 0; s < each; s++) {
-            ir_id i = tile_add(&k->m.k, k->m.lane, s * p->c.lanes);
-            i = ir_select(b, ir_lt(b, i, l.r), i, ir_u32(b, 0));
-            for (uint32_t n = 0; n < p->c.rows; n++)
-                ir_store(b, k->low_values, ir_u32(b, (n * p->per + j) * each + s),
-                         tile_element_load(&l.w, ir_add(b, t->row[n], l.row), i));
+        for (uint32_t s = 0; s < each; s += wide) {
+            ir_id is_there, values[LOW_WIDE], i = element_at(k, j, &l, s, &is_there);
+            if (is_there != IR_NO_ID) i = ir_select(b, is_there, i, ir_u32(b, 0));
+            for (uint32_t n = 0; n < p->c.rows; n++) {
+                load_elements(k, &l, t->row[n], i, wide, values);
+                for (uint32_t e = 0; e < wide; e++)
+                    ir_store(b, k->low_values, ir_u32(b, (n * p->per + j) * each + s + e),
+                             values[e]);
+            }
         }
     }
 }
 
-/* Element i of the rows times that of the vectors; s: where it was loaded ahead. */
-static void add_element(matvec_making *k, const matvec_tile *t, uint32_t j, const low_rows *l,
-                        ir_id i, uint32_t s, uint32_t each) {
+/* Where the vectors' element i is. */
+static ir_id vector_at(matvec_making *k, const low_rows *l, uint32_t v, ir_id i) {
     tile_kernel *ir = &k->m.k;
     ir_builder *b = ir->b;
     matvec_plan *p = k->p;
-    ir_id x[TILE_SUMS_MAX], last = ir_sub(b, k->v.n, ir_u32(b, 1));
-    for (uint32_t v = 0; v < p->c.n_x; v++) {
-        if (BUILD_HAS_JOINED_ADAPTERS && k->factors.several) { /* there are the workgroup's alone */
-            x[v] = ir_load(b, k->low, ir_add(b, tile_add(ir, l->at, v * p->low.made), i), 1);
-            continue;
-        }
-        ir_id vector = ir_min(b, tile_add(ir, k->v.first, v), last);
-        vector = ir_add(b, tile_mul(ir, vector, p->low.stride), ir_add(b, l->at, i));
-        x[v] = ir_load(b, k->low, vector, 1);
-    }
+    if (BUILD_HAS_JOINED_ADAPTERS && k->factors.several) /* there are the workgroup's alone */
+        return ir_add(b, tile_add(ir, l->at, v * p->low.made), i);
+    ir_id vector = ir_min(b, tile_add(ir, k->v.first, v), ir_sub(b, k->v.n, ir_u32(b, 1)));
+    return ir_add(b, tile_mul(ir, vector, p->low.stride), ir_add(b, l->at, i));
+}
+
+/* `wide` elements of the rows, from i on, times those of the vectors; s: where they were loaded
+ * ahead, of `each`. */
+static void add_elements(matvec_making *k, const matvec_tile *t, uint32_t j, const low_rows *l,
+                         ir_id i, uint32_t wide, uint32_t s, uint32_t each) {
+    ir_builder *b = k->m.k.b;
+    matvec_plan *p = k->p;
+    ir_id values[TILE_ROWS_MAX][LOW_WIDE], x[LOW_WIDE];
     for (uint32_t n = 0; n < p->c.rows; n++) {
-        ir_id value = each ? ir_load(b, k->low_values, ir_u32(b, (n * p->per + j) * each + s), 1)
-                           : tile_element_load(&l->w, ir_add(b, t->row[n], l->row), i);
-        for (uint32_t v = 0; v < p->c.n_x; v++) {
-            ir_id to = ir_u32(b, (n * p->per + j) * p->c.n_x + v);
-            ir_store(b, k->m.sums, to, ir_fma(b, value, x[v], ir_load(b, k->m.sums, to, 1)));
+        if (!each) load_elements(k, l, t->row[n], i, wide, values[n]);
+        for (uint32_t e = 0; each && e < wide; e++)
+            values[n][e] = ir_load(b, k->low_values, ir_u32(b, (n * p->per + j) * each + s + e), 1);
+    }
+    for (uint32_t v = 0; v < p->c.n_x; v++) {
+        tile_load_some(&k->m.k, k->low, vector_at(k, l, v, i), wide, x);
+        for (uint32_t n = 0; n < p->c.rows; n++) {
+            ir_id to = ir_u32(b, (n * p->per + j) * p->c.n_x + v),
+                  sum = ir_load(b, k->m.sums, to, 1);
+            for (uint32_t e = 0; e < wide; e++) sum = ir_fma(b, values[n][e], x[e], sum);
+            ir_store(b, k->m.sums, to, sum);
         }
     }
 }
@@ -217,17 +265,20 @@ static void add_element(matvec_making *k, const matvec_tile *t, uint32_t j, cons
 void matvec_low_add(matvec_making *k, uint32_t kind, ir_id tile, const matvec_tile *t) {
     ir_builder *b = k->m.k.b;
     matvec_plan *p = k->p;
-    const uint32_t each = low_ahead(p), lanes = p->c.lanes;
+    const uint32_t each = low_ahead(p), wide = low_wide(p);
     for (uint32_t j = 0; j < p->per; j++) {
         const low_rows l = low_rows_of(k, kind, tile, j);
-        for (uint32_t s = 0; s < each; s++) {
-            ir_id i = tile_add(&k->m.k, k->m.lane, s * lanes);
-            ir_if(b, ir_lt(b, i, l.r));
-            add_element(k, t, j, &l, i, s, each);
-            ir_end(b);
+        for (uint32_t s = 0; s < each; s += wide) {
+            ir_id is_there, i = element_at(k, j, &l, s, &is_there);
+            if (is_there != IR_NO_ID) ir_if(b, is_there);
+            add_elements(k, t, j, &l, i, wide, s, each);
+            if (is_there != IR_NO_ID) ir_end(b);
         }
         if (each) continue;
-        add_element(k, t, j, &l, ir_loop(b, k->m.lane, l.r, ir_u32(b, lanes)), 0, 0);
+        add_elements(
+            k, t, j, &l,
+            ir_loop(b, tile_mul(&k->m.k, k->m.lane, wide), l.r, ir_u32(b, p->c.lanes * wide)), wide,
+            0, 0);
         ir_end(b);
     }
 }

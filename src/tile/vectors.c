@@ -505,29 +505,37 @@ bool vectors_fit_rounded(const lowering *l, const vectors_plan *p) {
            vectors_shared(p) <= SHARED_MAX && bindings <= l->caps->storage_max;
 }
 
-/* The lane's fours of a vector that stays where it is. */
-static void take_plain(tile_vectors *v) {
+/* The lane's fours of the vector, wherever they come from. */
+static void take_own(tile_vectors *v) {
     ir_builder *b = v->m->k.b;
     ir_id last = ir_u32(b, v->m->length / 4 - 1);
+    if (v->kind == VECTORS_TREE) {
+        make_tree(v, 0);
+        return;
+    }
     for (uint32_t e = 0; e < tile_matvec_each(v->m); e++)
-        v->values[e] = four_plain(v, 0, e, ir_min(b, tile_matvec_own(v->m, e), last));
+        four_kept(v, 0, e, ir_min(b, tile_matvec_own(v->m, e), last));
 }
 
-/* Rows of A for a workgroup: few where units have no vector, as many as a lane asks for. */
-static uint32_t rows_of(const lowering *l, const vectors_plan *p, const tile_matvec *m) {
+/* Rows of A for a workgroup, beside `others` for each vector: few where units have no vector, as
+ * many as a lane asks for. Where dispatches begin early all are to find a unit at once. */
+static uint32_t rows_of(const lowering *l, const vectors_plan *p, const tile_matvec *m,
+                        uint32_t others) {
     const uint32_t units = l->caps->compute_units ? l->caps->compute_units : UNITS_UNKNOWN,
-                   groups = p->rows.bound < units ? units / p->rows.bound : 1,
-                   even = whole_over(p->low.rows, 2 * groups) * 2,
-                   most = FACTORS_ASKED_MAX / tile_matvec_each(m);
-    return whole_least(even, most);
+                   each = units / p->rows.bound, taken = tile_is_wgsl(l->caps) ? 0 : others,
+                   rows = whole_over(p->low.rows, each > taken ? each - taken : 1);
+    return whole_least(rows > 2 ? rows : 2, FACTORS_ASKED_MAX / tile_matvec_each(m));
 }
 
-static void open_low(tile_vectors *v, const vectors_plan *p, tile_factors *f) {
+/* In workgroups after `others`. */
+static void open_low(tile_vectors *v, const vectors_plan *p, uint32_t others, tile_factors *f) {
     static const char *const names[] = {"factors_a", "low_a0", "low_a1", "low_a2", "low_a3"};
     const vectors_low *low = &p->low;
     tile_matvec *m = v->m;
     tile_kernel *k = &m->k;
-    *f = (tile_factors){.m = m, .rows = low->rows, .apart = rows_of(k->l, p, m)};
+    ir_builder *b = k->b;
+    ir_id group = ir_group(b, 0);
+    *f = (tile_factors){.m = m, .rows = low->rows, .apart = rows_of(k->l, p, m, others)};
     tile_factors_bind(k, names, low->a, low->type, tile_weight_element(low->type), p->rows.k,
                       &f->a);
     f->first = tile_u32(k, "low_first", low->first);
@@ -536,11 +544,37 @@ static void open_low(tile_vectors *v, const vectors_plan *p, tile_factors *f) {
     f->several = true;
     f->scales_at[0] = tile_mul(k, v->first, low->stride);
     f->made_at = tile_mul(k, v->first, low->rows);
-    f->begin = tile_mul(k, ir_group(k->b, 0), f->apart);
-    f->end = ir_u32(k->b, low->rows);
+    f->begin = tile_mul(k, tile_add(k, group, (uint32_t)-others), f->apart);
+    f->end = ir_u32(b, low->rows);
+    if (others) f->end = ir_select(b, ir_lt(b, group, ir_u32(b, others)), f->begin, f->end);
     lower_bytes(k->l, low->rows * base_type_row_bytes(low->type, p->rows.k));
     tile_factors_open(f);
     tile_factors_ask(f);
+}
+
+/* The vector, kept by the first workgroup, and its products with rows of A, by others. PoCL 3.1
+ * gets shuffles in conditions wrong. */
+static uint32_t make_with_low(tile_vectors *v, const vectors_plan *p, bool stays) {
+    tile_matvec *m = v->m;
+    ir_builder *b = m->k.b;
+    const uint32_t others = stays ? 0 : 1;
+    const bool branches = !(m->k.l->caps->languages & DEVICE_LANGUAGE_BIT(DEVICE_OPENCL_C));
+    ir_id group = ir_group(b, 0), is_first = ir_eq(b, group, ir_u32(b, 0));
+    tile_factors f;
+    open_low(v, p, others, &f);
+    take_own(v);
+    if (!stays) {
+        if (branches) ir_if(b, is_first);
+        else m->to_holds = ir_and(b, m->to_holds, is_first);
+        tile_matvec_fill_vector(m, 0, true, four_made, v);
+        if (branches) ir_end(b);
+        ir_if(b, ir_not(b, is_first));
+    }
+    tile_factors_part(&f, v->values);
+    if (!stays) ir_end(b);
+    ir_barrier(b);
+    tile_factors_end(&f);
+    return whole_over(p->low.rows, f.apart) + others;
 }
 
 /* A workgroup a vector, as in a product's own kernel; with rows of A, several. */
@@ -552,7 +586,6 @@ static beryl_status made_separately(lowering *l, const graph_node *node, const v
     uint32_t groups = 1;
     tile_matvec m;
     tile_vectors v;
-    tile_factors f;
     tile_matvec_begin(&m, l, node, "vectors", &c, p->rows.k);
     tile_vectors_begin(&v, &m, p, false);
     m.x_keep = true;
@@ -563,19 +596,8 @@ static beryl_status made_separately(lowering *l, const graph_node *node, const v
         m.x_to = tile_scratch(&m.k, "to", TILE_SCRATCH_X, scratch_bytes(p), IR_F32, IR_READ_WRITE);
     m.to_holds = ir_lt(m.k.b, v.first, v.n);
     tile_matvec_open_sums(&m);
-    if (low) {
-        open_low(&v, p, &f);
-        v.keeps = true;
-        m.to_holds = ir_and(m.k.b, m.to_holds, ir_eq(m.k.b, ir_group(m.k.b, 0), ir_u32(m.k.b, 0)));
-        groups = whole_over(p->low.rows, f.apart);
-    }
-    if (stays) take_plain(&v);
+    if (low) groups = make_with_low(&v, p, stays);
     else make_one(&v, 0);
-    if (low) {
-        tile_factors_part(&f, v.values);
-        ir_barrier(m.k.b);
-        tile_factors_end(&f);
-    }
     return tile_end_3d(&m.k, (lower_count){groups, 0}, 1, p->rows.n, 1, (lower_count){1, 0}, 1,
                        error);
 }
