@@ -323,10 +323,11 @@ static bool choose(const device_caps *caps, const matvec_shape *shape, matvec_ch
         twice || (many && !thin) || per > 1 ||
         (shape->rounded_in && (!fits || shape->beside || tile_is_wgsl(caps))) ||
         (c->wg > SMALL_WG && shape->has_prologue && shape->k / 4 > (small ? 1u : 2u) * c->wg);
-    c->depth = whole_over(
-        all,
-        whole_over(all,
-                   shallow ? 1 : whole_least(whole_least(all, room ? room : 1), MATVEC_DEPTH_MAX)));
+    /* Workgroups that make factors are few: of halves as they lie two loads are under way. */
+    const bool halves = factors && !packed;
+    const uint32_t deep =
+        shallow && !halves ? 1 : whole_least(room ? room : 1, halves ? 2 : MATVEC_DEPTH_MAX);
+    c->depth = whole_over(all, whole_over(all, whole_least(all, deep)));
     while (!is_long && !shape->has_prologue && c->wg > SMALL_WG &&
            rows / per * c->lanes / c->wg < units / 2)
         c->wg /= 2;
