@@ -572,7 +572,8 @@ static void make_tiles(matvec_making *k) {
           there = again ? ir_lt(b, following, ir_u32(b, tiles)) : IR_NO_ID;
     const bool single = kinds_of(p) == 1;
     /* what is there before the kernel begins is multiplied while weights are on their way */
-    k->m.has_sums = BUILD_HAS_JOINED_ADAPTERS && p->low.apart;
+    const bool low_first = BUILD_HAS_JOINED_ADAPTERS && p->low.apart;
+    k->m.has_sums = low_first;
     ir_id sums[TILE_SUMS_MAX];
     matvec_tile now, next;
     for (uint32_t i = 0; i < p->n; i++) {
@@ -582,7 +583,7 @@ static void make_tiles(matvec_making *k) {
         tile_of(k, i, tile, &now);
         if (again && single) tile_of(k, i, following, &next);
         if (BUILD_HAS_ADAPTERS && again) matvec_low_fetch(k, i, tile, &now);
-        if (k->m.has_sums) {
+        if (low_first) {
             tile_matvec_clear(&k->m, now.rows.n);
             matvec_low_add(k, i, tile, &now);
         }
@@ -592,8 +593,7 @@ static void make_tiles(matvec_making *k) {
     /* Weights were asked for first, so the products of the only tile come before the factors. Not
      * inside the conditions: pocl gets barriers there wrong. */
     if (makes(p) && !again && !p->low.stored) add_factors(k);
-    for (uint32_t i = 0; BUILD_HAS_ADAPTERS && !k->m.has_sums && matvec_low_adds(p) && i < p->n;
-         i++) {
+    for (uint32_t i = 0; BUILD_HAS_ADAPTERS && !low_first && matvec_low_adds(p) && i < p->n; i++) {
         if (!is_first_kind(p, i)) continue;
         ir_id is = is_of(k, i, tile);
         if (is != IR_NO_ID) ir_if(b, is);
