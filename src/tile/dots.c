@@ -265,8 +265,10 @@ static void bind_low(dots *d) {
     for (uint32_t i = 0; i < d->per; i++) {
         tile_matrix w;
         lower_matrix x;
-        if (!tile_matrix_of(k->l, p->low_w[i], &w) || !lower_vectors_of(k->l, p->low[i], &x))
-            return;
+        const bool known =
+            tile_matrix_of(k->l, p->low_w[i], &w) && lower_vectors_of(k->l, p->low[i], &x);
+        assert(known); /* tile_tiled_adds */
+        (void)known;
         d->rank = w.k;
         tile_weight_made(&d->low_w[i], k, type, w.k, from);
         d->low_w[i].plane[0] = d->low_w[i].start =

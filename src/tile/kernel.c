@@ -552,6 +552,12 @@ ir_id tile_half(ir_builder *b, ir_id x) {
     return ir_cast(b, IR_F16, ir_max(b, ir_min(b, x, most), least));
 }
 
+ir_id tile_before(ir_builder *b, ir_type type, ir_id x) {
+    const ir_instruction *i = ir_at(b, x),
+                         *from = i && i->op == IR_CAST ? ir_at(b, i->in[0]) : NULL;
+    return from && from->type == type && i->type == IR_F32 ? i->in[0] : IR_NO_ID;
+}
+
 /* Of each subgroup by its own op; what they made, by the first lane. */
 static void reduce_subgroups(tile_kernel *k, ir_op op, ir_id x, ir_memory at, uint32_t size) {
     ir_builder *b = k->b;

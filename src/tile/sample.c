@@ -78,6 +78,14 @@ static ir_id count_all(tile_kernel *k, ir_id x, ir_memory joined, ir_id turn, ui
     return sum;
 }
 
+/* (order, ~index) of a part's best. */
+static void load_best(tile_kernel *k, const sampling *s, ir_memory best, ir_id row, ir_id part,
+                      ir_id *order, ir_id *index) {
+    const ir_id at = tile_mul(k, ir_add(k->b, tile_mul(k, row, s->parts.n), part), 2);
+    *order = ir_load(k->b, best, at, 1);
+    *index = ir_not(k->b, ir_load(k->b, best, tile_add(k, at, 1), 1));
+}
+
 /* bound [n, 2]: (order, ~index), found bit by bit from above: the largest that k parts reach, which
  * is the k-th best part; or the first that no more than k reach, seen every TURNS bits
  * (modules have no room for it). Where lanes have few parts each, they hold them. */
@@ -115,11 +123,8 @@ static beryl_status lower_bound(lowering *l, const graph_node *node, const sampl
     for (uint32_t e = 0; each <= HELD && e < each; e++) {
         ir_id i = tile_add(&k, first_lane(&k), e * k.lanes);
         there[e] = ir_lt(b, i, ir_u32(b, s->parts.n));
-        ir_id at = tile_mul(
-            &k, ir_add(b, tile_mul(&k, row, s->parts.n), ir_min(b, i, ir_u32(b, s->parts.n - 1))),
-            2);
-        orders[e] = ir_load(b, best, at, 1);
-        indices[e] = ir_not(b, ir_load(b, best, tile_add(&k, at, 1), 1));
+        load_best(&k, s, best, row, ir_min(b, i, ir_u32(b, s->parts.n - 1)), &orders[e],
+                  &indices[e]);
     }
     const ir_id all_turns = ir_u32(b, 32 + bits);
     ir_id turn = IR_NO_ID;
@@ -146,14 +151,8 @@ static beryl_status lower_bound(lowering *l, const graph_node *node, const sampl
         ir_id i = held ? IR_NO_ID
                        : ir_loop(b, first_lane(&k), ir_u32(b, s->parts.n), ir_u32(b, k.lanes)),
               order, index;
-        if (held) {
-            order = orders[e];
-            index = indices[e];
-        } else {
-            ir_id at = tile_mul(&k, ir_add(b, tile_mul(&k, row, s->parts.n), i), 2);
-            order = ir_load(b, best, at, 1);
-            index = ir_not(b, ir_load(b, best, tile_add(&k, at, 1), 1));
-        }
+        if (held) order = orders[e], index = indices[e];
+        else load_best(&k, s, best, row, i, &order, &index);
         ir_id reaches = ir_or(b, ir_gt(b, order, try_high),
                               ir_and(b, ir_eq(b, order, try_high), ir_ge(b, index, try_low)));
         if (held) reaches = ir_and(b, reaches, there[e]);

@@ -252,7 +252,10 @@ static void low_declare(tile_kernel *k, const tile_tiled_product *p, uint32_t to
     ir_builder *b = k->b;
     tile_matrix w;
     lower_matrix x;
-    if (!tile_matrix_of(k->l, p->low_w[0], &w) || !lower_vectors_of(k->l, p->low[0], &x)) return;
+    const bool known =
+        tile_matrix_of(k->l, p->low_w[0], &w) && lower_vectors_of(k->l, p->low[0], &x);
+    assert(known); /* tile_tiled_adds */
+    (void)known;
     low->x = tile_read(k, "low", p->low[0]);
     low->w = tile_shard(k, "low_weights", p->low_w[0], 0, IR_F16);
     low->x_offset = tile_u32(k, "low_offset", x.offset);
@@ -264,11 +267,10 @@ static void low_declare(tile_kernel *k, const tile_tiled_product *p, uint32_t to
     lower_bytes(k->l, base_type_row_bytes(w.type, w.k) * w.m);
 }
 
-/* What is a half already is not rounded. */
 static ir_id half_value(ir_builder *b, ir_id x) {
-    const ir_instruction *i = ir_at(b, x), *from = i->op == IR_CAST ? ir_at(b, i->in[0]) : NULL;
-    if (i->type == IR_F16) return x;
-    return from && from->type == IR_F16 ? i->in[0] : tile_half(b, x);
+    const ir_id before = tile_before(b, IR_F16, x);
+    if (ir_at(b, x)->type == IR_F16) return x;
+    return before == IR_NO_ID ? tile_half(b, x) : before;
 }
 
 /* Term i of a sum: of vector v and row r; left and right are those at min(i, last). */
