@@ -29,19 +29,19 @@ beryl_status tile_rope(lowering *l, const graph_node *node, beryl_error *error) 
     ir_id n = tile_count(&k, "n", lower_count_of(x->dim[0]));
     ir_id x_offset = tile_u32(&k, "x_offset", x->offset),
           a_offset = tile_u32(&k, "a_offset", a->offset);
-    ir_id lane = tile_lane(&k), i = tile_mul(&k, tile_rem(&k, lane, units), wide),
-          heads = tile_div(&k, lane, units);
-    ir_id head = tile_rem(&k, heads, h), row = tile_div(&k, heads, h);
+    ir_id lane = tile_lane(&k), i = tile_mul(b, tile_rem(b, lane, units), wide),
+          heads = tile_div(b, lane, units);
+    ir_id head = tile_rem(b, heads, h), row = tile_div(b, heads, h);
     ir_if(b, ir_lt(b, row, n));
-    ir_id at = ir_add(b, ir_add(b, x_offset, tile_mul(&k, row, x->stride[0])),
-                      ir_add(b, tile_mul(&k, head, x->stride[1]), i));
-    ir_id angle = ir_add(b, ir_add(b, a_offset, tile_mul(&k, row, a->stride[0])), i);
-    ir_id u = ir_load(b, from, at, wide), v = ir_load(b, from, tile_add(&k, at, half), wide);
+    ir_id at = ir_add(b, ir_add(b, x_offset, tile_mul(b, row, x->stride[0])),
+                      ir_add(b, tile_mul(b, head, x->stride[1]), i));
+    ir_id angle = ir_add(b, ir_add(b, a_offset, tile_mul(b, row, a->stride[0])), i);
+    ir_id u = ir_load(b, from, at, wide), v = ir_load(b, from, tile_add(b, at, half), wide);
     ir_id cosine = ir_load(b, angles, angle, wide),
-          sine = ir_load(b, angles, tile_add(&k, angle, a->stride[1]), wide);
-    ir_id to = ir_add(b, tile_mul(&k, heads, half * 2), i);
+          sine = ir_load(b, angles, tile_add(b, angle, a->stride[1]), wide);
+    ir_id to = ir_add(b, tile_mul(b, heads, half * 2), i);
     ir_store(b, out, to, ir_sub(b, ir_mul(b, u, cosine), ir_mul(b, v, sine)));
-    ir_store(b, out, tile_add(&k, to, half), ir_add(b, ir_mul(b, u, sine), ir_mul(b, v, cosine)));
+    ir_store(b, out, tile_add(b, to, half), ir_add(b, ir_mul(b, u, sine), ir_mul(b, v, cosine)));
     ir_end(b);
     return tile_end(&k, lower_count_times(lower_count_of(x->dim[0]), (uint64_t)h * units), LANES,
                     error);
@@ -66,20 +66,20 @@ static void write_begin(tile_kernel *k, writing *w, uint32_t units, uint32_t siz
           x_offset = tile_u32(k, "x_offset", w->x->offset);
     ir_id slot_offset = tile_u32(k, "slot_offset", graph_tensor_at(k->l->g, node->in[2])->offset);
     ir_id pos_offset = tile_u32(k, "pos_offset", graph_tensor_at(k->l->g, node->in[3])->offset);
-    ir_id lane = tile_lane(k), i = tile_mul(k, tile_rem(k, lane, units), size),
-          heads = tile_div(k, lane, units);
-    ir_id head = tile_rem(k, heads, h), row = tile_div(k, heads, h);
+    ir_id lane = tile_lane(k), i = tile_mul(b, tile_rem(b, lane, units), size),
+          heads = tile_div(b, lane, units);
+    ir_id head = tile_rem(b, heads, h), row = tile_div(b, heads, h);
     ir_if(b, ir_lt(b, row, n));
     ir_id slot = ir_cast(b, IR_U32, ir_load(b, slots, ir_add(b, slot_offset, row), 1));
     ir_id pos = ir_cast(b, IR_U32, ir_load(b, positions, ir_add(b, pos_offset, row), 1));
     ir_if(b, ir_and(b, ir_lt(b, slot, ir_u32(b, w->cache->dim[0].size)),
                     ir_le(b, pos, ir_u32(b, INT32_MAX))));
-    pos = tile_rem(k, pos, w->cache->dim[1].size);
-    ir_id place = ir_add(b, tile_mul(k, slot, w->cache->dim[1].size), pos);
-    w->from = ir_add(b, ir_add(b, x_offset, tile_mul(k, row, w->x->stride[0])),
-                     ir_add(b, tile_mul(k, head, w->x->stride[1]), i));
+    pos = tile_rem(b, pos, w->cache->dim[1].size);
+    ir_id place = ir_add(b, tile_mul(b, slot, w->cache->dim[1].size), pos);
+    w->from = ir_add(b, ir_add(b, x_offset, tile_mul(b, row, w->x->stride[0])),
+                     ir_add(b, tile_mul(b, head, w->x->stride[1]), i));
     w->to =
-        ir_add(b, tile_mul(k, ir_add(b, tile_mul(k, place, h), head), w->cache->dim[3].size), i);
+        ir_add(b, tile_mul(b, ir_add(b, tile_mul(b, place, h), head), w->cache->dim[3].size), i);
 }
 
 /* Blocks of 32 signed bytes in one plane, their scales in another; both as 16-bit words. */
@@ -92,12 +92,12 @@ static void write_block(tile_kernel *k, const writing *w, ir_memory x, ir_memory
         (uint64_t)t->dim[0].size * t->dim[1].size * t->dim[2].size * t->dim[3].size / 2;
     ir_id runs[2][4], most = IR_NO_ID;
     for (uint32_t r = 0; r < 2; r++) {
-        tile_load_run(k, x, tile_add(k, w->from, r * TILE_RUN), aligned, runs[r]);
+        tile_load_run(k, x, tile_add(b, w->from, r * TILE_RUN), aligned, runs[r]);
         for (uint32_t i = 0; i < n; i++)
             most =
                 most == IR_NO_ID ? ir_abs(b, runs[r][i]) : ir_max(b, most, ir_abs(b, runs[r][i]));
     }
-    ir_id d = ir_cast(b, IR_F16, ir_div(b, tile_max_vector(k, most), ir_f32(b, 127))),
+    ir_id d = ir_cast(b, IR_F16, ir_div(b, tile_max_vector(b, most), ir_f32(b, 127))),
           scale = ir_cast(b, IR_F32, d);
     ir_id some = ir_gt(b, scale, ir_f32(b, 0)),
           divisor = ir_splat(b, ir_select(b, some, scale, ir_f32(b, 1)), wide);
@@ -107,14 +107,14 @@ static void write_block(tile_kernel *k, const writing *w, ir_memory x, ir_memory
             ir_id q = ir_mul(b, ir_round(b, ir_div(b, runs[r][i], divisor)), factor);
             q = ir_max(b, ir_min(b, q, ir_number(b, IR_F32, wide, 127)),
                        ir_number(b, IR_F32, wide, -127));
-            q = tile_and(k, ir_bitcast(b, IR_U32, wide, ir_cast(b, IR_I32, q)), 255);
+            q = tile_and(b, ir_bitcast(b, IR_U32, wide, ir_cast(b, IR_I32, q)), 255);
             for (uint32_t e = 0; e < wide; e += 2) {
-                ir_id pair = ir_or(b, ir_extract(b, q, e), tile_shl(k, ir_extract(b, q, e + 1), 8));
-                ir_id at = tile_add(k, tile_div(k, w->to, 2), (r * TILE_RUN + i * wide + e) / 2);
+                ir_id pair = ir_or(b, ir_extract(b, q, e), tile_shl(b, ir_extract(b, q, e + 1), 8));
+                ir_id at = tile_add(b, tile_div(b, w->to, 2), (r * TILE_RUN + i * wide + e) / 2);
                 ir_store(b, cache, at, ir_cast(b, IR_U16, pair));
             }
         }
-    ir_id at = tile_add(k, tile_div(k, w->to, CACHE_BLOCK), (uint32_t)plane);
+    ir_id at = tile_add(b, tile_div(b, w->to, CACHE_BLOCK), (uint32_t)plane);
     ir_store(b, cache, at, ir_bitcast(b, IR_U16, 1, d));
 }
 

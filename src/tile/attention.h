@@ -96,7 +96,7 @@ void attention_cache_store(const attention_cache *c, ir_memory line, ir_id from,
                            uint32_t unit);
 /* Of Q8_0, by eight neighbours of a subgroup together, an eight each of two blocks, f32x8: its
  * words, and the scales of both, as the first of them has them; stored to element `to`. */
-void attention_cache_round(tile_kernel *k, ir_id x, ir_id out[2]);
+void attention_cache_round(ir_builder *b, ir_id x, ir_id out[2]);
 void attention_cache_put(const attention_cache *c, ir_id to, const ir_id x[2]);
 
 /* Keys and values of the run as halves, which a dispatch before makes; elements of the keys. */
@@ -120,10 +120,10 @@ typedef struct attention_places {
     ir_id slot_offset, pos_offset, first_offset, held, most; /* most: keys that are read */
 } attention_places;
 void attention_places_bind(attention_places *p, tile_kernel *k, const attention_task *a);
-void attention_keys_of(const attention_places *p, tile_kernel *k, const attention_task *a,
-                       ir_id row, attention_keys *keys);
+void attention_keys_of(const attention_places *p, ir_builder *b, const attention_task *a, ir_id row,
+                       attention_keys *keys);
 /* 1 / total; without keys a number, so that their sum of 0 stays 0. */
-ir_id attention_inverse(tile_kernel *k, ir_id total);
+ir_id attention_inverse(ir_builder *b, ir_id total);
 
 /* Where a workgroup's sums go: bound as "out", and "stats" where there are pieces. */
 typedef struct attention_result {
@@ -193,7 +193,7 @@ void attention_lines_nothing(const attention_lines *x);
 
 /* Where an element of a line lies among so many in blocks, [d / ATTENTION_BLOCK, lines,
  * ATTENTION_BLOCK], as fragment_multiply wants factors. */
-ir_id attention_block_at(tile_kernel *k, ir_id line, ir_id element, uint32_t lines);
+ir_id attention_block_at(ir_builder *b, ir_id line, ir_id element, uint32_t lines);
 
 /* ---- many rows ------------------------------------------------------------------------------- */
 

@@ -42,16 +42,16 @@ typedef struct back_bound {
 
 void back_bind(back_bound *x, tile_kernel *k, const back_task *t, ir_access out);
 /* `width` elements, from element e of a line on, as F32. */
-ir_id back_read(tile_kernel *k, const back_lines *lines, uint32_t which, ir_id line, ir_id head,
+ir_id back_read(ir_builder *b, const back_lines *lines, uint32_t which, ir_id line, ir_id head,
                 ir_id e, uint32_t width);
 /* Do all lines begin at multiples of so many elements? */
 bool back_reads(const lowering *l, const back_task *t, uint32_t wide);
 /* Of a pair that the row sees; score: not yet scaled; d v: not read towards v. */
-ir_id back_weight(const back_bound *x, tile_kernel *k, const back_task *t, ir_id score, ir_id dv,
+ir_id back_weight(const back_bound *x, ir_builder *b, const back_task *t, ir_id score, ir_id dv,
                   ir_id sum, ir_id delta);
 
 /* At an element of sums. first, end: of the row's keys. */
-void back_store_sums(const back_bound *x, tile_kernel *k, ir_id at, ir_id most, ir_id total,
+void back_store_sums(const back_bound *x, ir_builder *b, ir_id at, ir_id most, ir_id total,
                      ir_id delta, ir_id first, ir_id end);
 
 /* The step that adds the sums in scratch up, in one order. */

@@ -49,7 +49,7 @@ static void one_vector(tree_walk *c, ir_id index, ir_id total, ir_id n, bool ins
     if (ragged) {
         ir_else(b);
         ir_if(b, ir_eq(b, index, total));
-        rest_of_row(c, tile_mul(c->k, index, wide), n);
+        rest_of_row(c, tile_mul(b, index, wide), n);
         ir_end(b);
     }
     if (!inside) ir_end(b);
@@ -71,7 +71,7 @@ static void several(tree_walk *c, ir_id first, ir_id total, uint32_t n, uint32_t
     const ir_id last = ir_sub(b, total, ir_u32(b, 1));
     for (uint32_t i = 0; i < n; i++) {
         tree_spot_begin(&s[i], wide);
-        index[i] = tile_add(c->k, first, i * apart);
+        index[i] = tile_add(b, first, i * apart);
         read_inputs(c, &s[i], ir_min(b, index[i], last), wide);
     }
     for (uint32_t i = 0; i < n; i++) {
@@ -135,7 +135,7 @@ static void read_across(tree_walk *c, tree_spot s[SIDE], ir_id first, const bool
         if (x->kind != TREE_INPUT || x->inside || !across[t]) continue;
         for (uint32_t i = 0; i < SIDE; i++)
             line[i] = ir_load(b, c->memory[t],
-                              tile_add(c->k, s[0].at[t], i * c->w.stride[t][c->w.n - 1]), SIDE);
+                              tile_add(b, s[0].at[t], i * c->w.stride[t][c->w.n - 1]), SIDE);
         for (uint32_t k = 0; k < SIDE; k++) {
             for (uint32_t i = 0; i < SIDE; i++) turned[i] = ir_extract(b, line[i], k);
             s[k].made[v] = tile_number(b, c->t.seen[t].type, ir_compose(b, turned, SIDE));
@@ -170,32 +170,32 @@ static beryl_status turned(tree_walk *c, const char *name, beryl_error *error) {
     tile_begin(k, l, k->node, name, LANES);
     ir_builder *b = k->b;
     tree_declare(c);
-    ir_id total = ir_u32(b, 1), group = tile_group(k), local = ir_local(b, 0);
+    ir_id total = ir_u32(b, 1), group = tile_group(b), local = ir_local(b, 0);
     for (uint32_t i = 0; i < outer.n; i++) total = ir_mul(b, total, c->size[i]);
-    const ir_id lane = tile_rem(k, local, WARP), part = tile_div(k, local, WARP),
-                tier = tile_div(k, group, tiles), product = tile_div(k, tier, tiers);
+    const ir_id lane = tile_rem(b, local, WARP), part = tile_div(b, local, WARP),
+                tier = tile_div(b, group, tiles), product = tile_div(b, tier, tiers);
     const ir_id column =
-                    ir_add(b, tile_mul(k, tile_rem(k, group, tiles), columns),
-                           ir_add(b, tile_mul(k, tile_rem(k, part, abreast), SIDE / wide * beside),
-                                  tile_rem(k, lane, beside))),
-                row = ir_add(b, tile_mul(k, tile_rem(k, tier, tiers), rows),
-                             tile_mul(k,
-                                      ir_add(b, tile_mul(k, tile_div(k, part, abreast), below),
-                                             tile_div(k, lane, beside)),
+                    ir_add(b, tile_mul(b, tile_rem(b, group, tiles), columns),
+                           ir_add(b, tile_mul(b, tile_rem(b, part, abreast), SIDE / wide * beside),
+                                  tile_rem(b, lane, beside))),
+                row = ir_add(b, tile_mul(b, tile_rem(b, tier, tiers), rows),
+                             tile_mul(b,
+                                      ir_add(b, tile_mul(b, tile_div(b, part, abreast), below),
+                                             tile_div(b, lane, beside)),
                                       SIDE));
     const ir_id one = ir_u32(b, 1),
-                start = tile_mul(k, ir_min(b, product, ir_sub(b, total, one)), n_row);
+                start = tile_mul(b, ir_min(b, product, ir_sub(b, total, one)), n_row);
     tree_spot s[SIDE * SIDE];
     ir_id inside[SIDE * SIDE], index[SIDE * SIDE];
     for (uint32_t i = 0; i < n_spot; i++) {
-        const ir_id x = tile_add(k, column, i / SIDE * beside), y = tile_add(k, row, i % SIDE);
+        const ir_id x = tile_add(b, column, i / SIDE * beside), y = tile_add(b, row, i % SIDE);
         tree_spot_begin(&s[i], wide);
         inside[i] =
             ir_and(b, ir_lt(b, product, total),
                    ir_and(b, ir_lt(b, x, ir_u32(b, n_column)), ir_lt(b, y, ir_u32(b, n_row))));
         const ir_id limit = ir_u32(b, n_row - (vectors ? SIDE - i : 1)),
                     at = ir_add(b, start, ir_min(b, y, limit));
-        index[i] = ir_add(b, tile_mul(k, at, n_column), ir_min(b, x, ir_u32(b, n_column - 1)));
+        index[i] = ir_add(b, tile_mul(b, at, n_column), ir_min(b, x, ir_u32(b, n_column - 1)));
     }
     if (vectors) read_across(c, s, index[0], across);
     for (uint32_t i = 0; i < n_spot; i++) read_inputs(c, &s[i], index[i], wide);
@@ -214,14 +214,13 @@ static void columns(tree_walk *c, const ir_id *begin, ir_id from, ir_id to) {
     const uint32_t last = c->w.n - 1;
     ir_id first[LOWER_WALK_TENSORS];
     for (uint32_t t = 0; t < c->t.n_tensor; t++)
-        first[t] = ir_add(b, begin[t], tile_mul(c->k, from, c->w.stride[t][last]));
+        first[t] = ir_add(b, begin[t], tile_mul(b, from, c->w.stride[t][last]));
     const ir_id i = ir_loop(b, ir_u32(b, 0), ir_sub(b, to, from), ir_u32(b, 1));
     tree_spot s;
     tree_spot_begin(&s, 1);
     for (uint32_t t = 0; t < c->t.n_tensor; t++)
-        s.at[t] = c->w.stride[t][last]
-                      ? ir_add(b, first[t], tile_mul(c->k, i, c->w.stride[t][last]))
-                      : begin[t];
+        s.at[t] = c->w.stride[t][last] ? ir_add(b, first[t], tile_mul(b, i, c->w.stride[t][last]))
+                                       : begin[t];
     tree_store(c, &s, 0);
     ir_end(b);
 }
@@ -242,17 +241,17 @@ static beryl_status turned_squares(tree_walk *c, const char *name, beryl_error *
     tree_declare(c);
     ir_id total = ir_u32(b, 1);
     for (uint32_t i = 0; i < outer.n; i++) total = ir_mul(b, total, c->size[i]);
-    const ir_id group = tile_group(k), tier = tile_div(k, group, tiles),
-                product = tile_div(k, tier, tiers),
-                first_row = tile_mul(k, tile_rem(k, tier, tiers), side),
-                first = tile_mul(k, tile_rem(k, group, tiles), side), one = ir_u32(b, 1),
-                end_row = ir_min(b, tile_add(k, first_row, side), ir_u32(b, n_row)),
-                end = ir_min(b, tile_add(k, first, side), ir_u32(b, n_column)),
-                start = tile_mul(k, product, n_row);
+    const ir_id group = tile_group(b), tier = tile_div(b, group, tiles),
+                product = tile_div(b, tier, tiers),
+                first_row = tile_mul(b, tile_rem(b, tier, tiers), side),
+                first = tile_mul(b, tile_rem(b, group, tiles), side), one = ir_u32(b, 1),
+                end_row = ir_min(b, tile_add(b, first_row, side), ir_u32(b, n_row)),
+                end = ir_min(b, tile_add(b, first, side), ir_u32(b, n_column)),
+                start = tile_mul(b, product, n_row);
     ir_if(b, ir_lt(b, product, total));
     const ir_id row = ir_loop(b, first_row, end_row, one);
     ir_id begin[LOWER_WALK_TENSORS];
-    tree_place(c, tile_mul(k, ir_add(b, start, row), n_column), 1, false, begin);
+    tree_place(c, tile_mul(b, ir_add(b, start, row), n_column), 1, false, begin);
     columns(c, begin, first, end);
     ir_end(b), ir_end(b);
     const lower_count count = outer.n ? lower_walk_count(l, &outer) : (lower_count){1, 0};
@@ -270,10 +269,10 @@ static void turn_squares(tree_walk *c, tree_spot s[SIDE_HOST], ir_id first, cons
         ir_id line[WIDE_HOST];
         if (x->kind != TREE_INPUT || x->inside || !across[t]) continue;
         for (uint32_t i = 0; i < WIDE_HOST; i++)
-            line[i] = ir_load(b, c->memory[t],
-                              tile_add(c->k, at[t], i * c->w.stride[t][c->w.n - 1]), SIDE_HOST);
-        tile_turn(c->k, line, SIDE_HOST);
-        tile_turn(c->k, line + SIDE_HOST, SIDE_HOST);
+            line[i] = ir_load(b, c->memory[t], tile_add(b, at[t], i * c->w.stride[t][c->w.n - 1]),
+                              SIDE_HOST);
+        tile_turn(b, line, SIDE_HOST);
+        tile_turn(b, line + SIDE_HOST, SIDE_HOST);
         for (uint32_t i = 0; i < SIDE_HOST; i++)
             s[i].made[v] = tile_number(b, c->t.seen[t].type,
                                        ir_compose(b, (ir_id[]){line[i], line[SIDE_HOST + i]}, 2));
@@ -304,12 +303,12 @@ static beryl_status turned_vectors(tree_walk *c, const bool *across, const char 
     for (uint32_t t = 0; t < c->t.n_tensor; t++) c->memory[t].anywhere = true;
     ir_id total = ir_u32(b, 1);
     for (uint32_t i = 0; i < outer.n; i++) total = ir_mul(b, total, c->size[i]);
-    const ir_id group = tile_group(k), tier = tile_div(k, group, tiles),
-                product = tile_div(k, tier, tiers),
-                first_row = tile_mul(k, tile_rem(k, group, tiles), ROWS),
-                first = tile_mul(k, tile_rem(k, tier, tiers), line),
-                end_row = ir_min(b, tile_add(k, first_row, ROWS), ir_u32(b, n_row)),
-                start = tile_mul(k, product, n_row);
+    const ir_id group = tile_group(b), tier = tile_div(b, group, tiles),
+                product = tile_div(b, tier, tiers),
+                first_row = tile_mul(b, tile_rem(b, group, tiles), ROWS),
+                first = tile_mul(b, tile_rem(b, tier, tiers), line),
+                end_row = ir_min(b, tile_add(b, first_row, ROWS), ir_u32(b, n_row)),
+                start = tile_mul(b, product, n_row);
     ir_if(b, ir_lt(b, product, total));
     const ir_id row = ir_loop(b, first_row, end_row, ir_u32(b, SIDE_HOST));
     tree_spot s[LINE / WIDE_HOST][SIDE_HOST];
@@ -317,8 +316,8 @@ static beryl_status turned_vectors(tree_walk *c, const bool *across, const char 
         ir_id index[SIDE_HOST];
         for (uint32_t i = 0; i < SIDE_HOST; i++) {
             tree_spot_begin(&s[v][i], WIDE_HOST);
-            index[i] = ir_add(b, tile_mul(k, ir_add(b, start, tile_add(k, row, i)), n_column),
-                              tile_add(k, first, v));
+            index[i] = ir_add(b, tile_mul(b, ir_add(b, start, tile_add(b, row, i)), n_column),
+                              tile_add(b, first, v));
         }
         turn_squares(c, s[v], index[0], across);
         for (uint32_t i = 0; i < SIDE_HOST; i++) read_inputs(c, &s[v][i], index[i], WIDE_HOST);
@@ -477,13 +476,13 @@ static void elements_of(tree_walk *c, const element_form *f, ir_id group) {
     ir_builder *b = c->k->b;
     ir_id n = c->size[0], total = n;
     for (uint32_t i = 1; i < c->w.n; i++) total = ir_mul(b, total, c->size[i]);
-    if (f->ragged) total = tile_div(c->k, n, f->wide);
-    ir_id first = tile_mul(c->k, group, f->lanes * f->each);
+    if (f->ragged) total = tile_div(b, n, f->wide);
+    ir_id first = tile_mul(b, group, f->lanes * f->each);
     if (f->serial && f->column != TREE_VALUES) {
-        rows_by_parts(c, f, first, ir_min(b, tile_add(c->k, first, f->each), total));
+        rows_by_parts(c, f, first, ir_min(b, tile_add(b, first, f->each), total));
     } else if (f->serial) {
         ir_id end =
-            ir_min(b, tile_add(c->k, first, f->each), f->ragged ? tile_add(c->k, total, 1) : total);
+            ir_min(b, tile_add(b, first, f->each), f->ragged ? tile_add(b, total, 1) : total);
         ir_id index = ir_loop(b, first, end, ir_u32(b, 1));
         one_vector(c, index, total, n, !f->ragged, f->ragged, f->wide);
         ir_end(b);
@@ -519,7 +518,7 @@ static beryl_status elements(lowering *l, const graph_node *node, const tree *t,
     }
     tile_begin(&k, l, node, name, f.lanes);
     tree_declare(c);
-    elements_of(c, &f, tile_group(c->k));
+    elements_of(c, &f, tile_group(c->k->b));
     return tile_end(c->k, lower_walk_count(l, &c->w), f.per, error);
 }
 
@@ -688,7 +687,7 @@ beryl_status tile_update(lowering *l, const graph_node *node, beryl_error *error
     *c = (tree_walk){.t = c->t};
     tile_begin(&k, l, node, "update", form_of(l, c, false).lanes);
     bool good = bind_states(&k, &m, &shared);
-    const ir_id group = tile_group(&k);
+    const ir_id group = tile_group(k.b);
     for (uint32_t i = 0; good && i < u->n; i++) {
         *c = (tree_walk){.k = &k, .shared = &shared};
         good = read_body(&c->t, l, u, i) && (shared.prefix = base_arena_print(&k.arena, "u%u", i));

@@ -194,7 +194,7 @@ tile_split contract_split(const contraction *c, const lowering *l) {
 static void limbs_of(contraction *c, ir_id round, ir_id limb[OUT]) {
     static const uint32_t of[OUT] = {0x001012, 0x010210}; /* four bits a round */
     for (uint32_t t = 0; t < OUT; t++)
-        limb[t] = ir_and(c->k.b, ir_shr(c->k.b, ir_u32(c->k.b, of[t]), tile_mul(&c->k, round, 4)),
+        limb[t] = ir_and(c->k.b, ir_shr(c->k.b, ir_u32(c->k.b, of[t]), tile_mul(c->k.b, round, 4)),
                          ir_u32(c->k.b, 3));
 }
 
@@ -298,7 +298,7 @@ static beryl_status add_parts(lowering *l, contraction *c, const tile_split *spl
                 at = ir_add(b, ir_mul(b, i, inner.count), j),
                 terms = tile_count(k, "terms", split->terms),
                 sum =
-                    tile_split_sum(k, split, terms, parts, at, ir_mul(b, outer.count, inner.count));
+                    tile_split_sum(b, split, terms, parts, at, ir_mul(b, outer.count, inner.count));
     for (uint32_t t = OUT; t < c->n_tensor; t++) {
         to[t] = contract_place(c, CLASS_OUTER, &outer, t, i, to[t]);
         to[t] = contract_place(c, CLASS_INNER, &inner, t, j, to[t]);
@@ -418,18 +418,18 @@ static beryl_status multiply(lowering *l, contraction *c, beryl_error *error) {
     const bool adds = !whole && contract_is_one(depth, A) && contract_is_one(depth, B);
     if (!whole) {
         const ir_id terms = by[CLASS_DEPTH].count;
-        part = tile_split_open(k, &split, terms, DIM_BATCH, &first, &by[CLASS_DEPTH].count);
+        part = tile_split_open(b, &split, terms, DIM_BATCH, &first, &by[CLASS_DEPTH].count);
         for (uint32_t t = 0; t < OUT && adds; t++)
             at[t] = contract_place(c, CLASS_DEPTH, &by[CLASS_DEPTH], t, first, at[t]);
     }
     if (has_batch) {
         ir_id i = contract_turns(b, &by[CLASS_BATCH], IR_PARALLEL, DIM_BATCH);
         if (panels > 1) {
-            start = tile_mul(k, tile_rem(k, i, panels), c->panel);
+            start = tile_mul(b, tile_rem(b, i, panels), c->panel);
             for (uint32_t t = 0; t < OUT; t++)
                 if (is_packed(c, t) && contract_moves(&c->of[c->along], t))
-                    at[t] = ir_add(b, at[t], tile_mul(k, start, (uint32_t)depth->bound));
-            i = tile_div(k, i, panels);
+                    at[t] = ir_add(b, at[t], tile_mul(b, start, (uint32_t)depth->bound));
+            i = tile_div(b, i, panels);
         }
         place_all(c, CLASS_BATCH, &by[CLASS_BATCH], i, i, at);
     }
@@ -443,10 +443,10 @@ static beryl_status multiply(lowering *l, contraction *c, beryl_error *error) {
     if (is_limbs(c)) by[CLASS_DEPTH].count = ir_u32(b, CONTRACT_ROUNDS * split.each);
     ir_id i = contract_turns(b, &by[CLASS_DEPTH], IR_REDUCE, DIM_DEPTH), value[OUT], limb[OUT];
     if (is_limbs(c)) {
-        limbs_of(c, tile_div(k, i, split.each), limb);
+        limbs_of(c, tile_div(b, i, split.each), limb);
         for (uint32_t t = 0; t < OUT; t++)
-            at[t] = ir_add(b, at[t], tile_mul(k, limb[t], c->plane[t]));
-        i = tile_rem(k, i, split.each);
+            at[t] = ir_add(b, at[t], tile_mul(b, limb[t], c->plane[t]));
+        i = tile_rem(b, i, split.each);
     }
     if (!whole && !adds) i = ir_add(b, first, i);
     for (uint32_t t = 0; t < OUT; t++) {

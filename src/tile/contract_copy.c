@@ -168,8 +168,8 @@ static beryl_status pad_limbs(lowering *l, contraction *c, uint32_t t, beryl_err
                 to_line = tile_u32(k, "all_lines", all_lines),
                 to_width = tile_u32(k, "all_width", all_width), one = ir_u32(b, 1),
                 none = ir_f32(b, 0),
-                unit = ir_add(b, tile_mul(k, tile_group(k), LANES), ir_local(b, 0)),
-                at = tile_mul(k, unit, EACH), at_line = ir_div(b, at, to_width),
+                unit = ir_add(b, tile_mul(b, tile_group(b), LANES), ir_local(b, 0)),
+                at = tile_mul(b, unit, EACH), at_line = ir_div(b, at, to_width),
                 j = ir_sub(b, at, ir_mul(b, at_line, to_width)), i = ir_mod(b, at_line, to_line),
                 above = ir_lt(b, i, n_line);
     ir_id start = ir_fma(b, ir_min(b, i, ir_sub(b, n_line, one)),
@@ -187,7 +187,7 @@ static beryl_status pad_limbs(lowering *l, contraction *c, uint32_t t, beryl_err
     } else {
         const ir_id apart = contract_number(c, "stride", stride);
         for (uint32_t e = 0; e < EACH; e++) {
-            const ir_id own = tile_add(k, j, e), in = ir_and(b, above, ir_lt(b, own, n_width)),
+            const ir_id own = tile_add(b, j, e), in = ir_and(b, above, ir_lt(b, own, n_width)),
                         last = ir_min(b, own, ir_sub(b, n_width, one));
             values[e] = ir_select(b, in, ir_load(b, x, ir_fma(b, last, apart, start), 1), none);
         }
@@ -330,35 +330,35 @@ static beryl_status turn(lowering *l, contraction *c, uint32_t t, const channels
                     out =
                         tile_scratch(k, "out", CONTRACT_COPY + t, c->bytes[t], type, IR_READ_WRITE),
                     tile = ir_workgroup(b, type, TURN * TURN_LINE);
-    const ir_id group = tile_group(k), lane = ir_local(b, 0), in_line = tile_rem(k, lane, TURN),
-                line = tile_div(k, lane, TURN), n = ir_u32(b, as->n), apart = ir_u32(b, as->apart),
-                channel = tile_mul(k, tile_rem(k, group, tiles), TURN),
-                tier = tile_div(k, group, tiles),
-                place = tile_mul(k, tile_rem(k, tier, tiers), TURN), o = tile_div(k, tier, tiers),
-                is_whole = ir_lt(b, o, ir_u32(b, as->outer)), start = tile_mul(k, o, whole),
+    const ir_id group = tile_group(b), lane = ir_local(b, 0), in_line = tile_rem(b, lane, TURN),
+                line = tile_div(b, lane, TURN), n = ir_u32(b, as->n), apart = ir_u32(b, as->apart),
+                channel = tile_mul(b, tile_rem(b, group, tiles), TURN),
+                tier = tile_div(b, group, tiles),
+                place = tile_mul(b, tile_rem(b, tier, tiers), TURN), o = tile_div(b, tier, tiers),
+                is_whole = ir_lt(b, o, ir_u32(b, as->outer)), start = tile_mul(b, o, whole),
                 near =
                     ir_fma(b, ir_min(b, o, ir_u32(b, as->outer - 1)), ir_u32(b, whole),
                            ir_add(b, contract_number(c, "first", as->first),
                                   ir_min(b, ir_add(b, place, in_line), ir_u32(b, as->apart - 1))));
     ir_id read[TURN_ROUNDS];
     for (uint32_t i = 0; i < TURN_ROUNDS; i++) { /* all before one is waited for */
-        const ir_id j = tile_add(k, line, i * TURN_LANES / TURN),
+        const ir_id j = tile_add(b, line, i * TURN_LANES / TURN),
                     from_channel = ir_min(b, ir_add(b, channel, j), ir_u32(b, as->n - 1));
         read[i] = ir_load(b, x, ir_fma(b, from_channel, apart, near), 1);
     }
     for (uint32_t i = 0; i < TURN_ROUNDS; i++)
         ir_store(
             b, tile,
-            ir_add(b, tile_mul(k, in_line, TURN_LINE), tile_add(k, line, i * TURN_LANES / TURN)),
+            ir_add(b, tile_mul(b, in_line, TURN_LINE), tile_add(b, line, i * TURN_LANES / TURN)),
             read[i]);
     ir_barrier(b);
     for (uint32_t i = 0; i < TURN_ROUNDS; i++) {
-        const ir_id j = tile_add(k, line, i * TURN_LANES / TURN), to_place = ir_add(b, place, j),
+        const ir_id j = tile_add(b, line, i * TURN_LANES / TURN), to_place = ir_add(b, place, j),
                     to_channel = ir_add(b, channel, in_line);
         ir_if(b,
               ir_and(b, is_whole, ir_and(b, ir_lt(b, to_channel, n), ir_lt(b, to_place, apart))));
         ir_store(b, out, ir_add(b, start, ir_fma(b, to_place, n, to_channel)),
-                 ir_load(b, tile, ir_add(b, tile_mul(k, j, TURN_LINE), in_line), 1));
+                 ir_load(b, tile, ir_add(b, tile_mul(b, j, TURN_LINE), in_line), 1));
         ir_end(b);
     }
     for (uint32_t kind = 0; kind < CLASSES; kind++)

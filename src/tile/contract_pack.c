@@ -204,14 +204,13 @@ static void choose(contraction *c, const lowering *l, const graph_tensor *const 
 }
 
 ir_id contract_place_packed(contraction *c, class_kind kind, uint32_t t, ir_id index, ir_id at) {
-    tile_kernel *k = &c->k;
-    ir_builder *b = k->b;
+    ir_builder *b = c->k.b;
     const uint32_t depth = (uint32_t)c->of[CLASS_DEPTH].bound, width = c->width[t];
-    if (kind == CLASS_DEPTH) return ir_add(b, at, tile_mul(k, index, width));
+    if (kind == CLASS_DEPTH) return ir_add(b, at, tile_mul(b, index, width));
     if (kind == CLASS_BATCH)
-        return ir_add(b, at, tile_mul(k, index, panels_of(c, t) * width * depth));
-    at = ir_add(b, at, tile_mul(k, tile_div(k, index, width), width * depth));
-    return width == 1 ? at : ir_add(b, at, tile_rem(k, index, width));
+        return ir_add(b, at, tile_mul(b, index, panels_of(c, t) * width * depth));
+    at = ir_add(b, at, tile_mul(b, tile_div(b, index, width), width * depth));
+    return width == 1 ? at : ir_add(b, at, tile_rem(b, index, width));
 }
 
 /* What a kernel that packs factor t has. */
@@ -253,11 +252,10 @@ static ir_id packing_from(packing *p, ir_id batch, ir_id depth, ir_id row) {
 
 /* Where it goes: element `near` of a panel's line. */
 static ir_id packing_to(packing *p, ir_id batch, ir_id depth, ir_id panel, ir_id near) {
-    tile_kernel *k = &p->c.k;
-    ir_builder *b = k->b;
-    ir_id line = p->batched ? ir_add(b, tile_mul(k, batch, p->panels), panel) : panel;
-    line = ir_add(b, tile_mul(k, line, (uint32_t)p->c.of[CLASS_DEPTH].bound), depth);
-    return ir_add(b, tile_mul(k, line, p->width), near);
+    ir_builder *b = p->c.k.b;
+    ir_id line = p->batched ? ir_add(b, tile_mul(b, batch, p->panels), panel) : panel;
+    line = ir_add(b, tile_mul(b, line, (uint32_t)p->c.of[CLASS_DEPTH].bound), depth);
+    return ir_add(b, tile_mul(b, line, p->width), near);
 }
 
 static void packing_copy(packing *p, ir_id batch, ir_id depth, ir_id panel, ir_id row, ir_id near,
@@ -276,17 +274,17 @@ static beryl_status pack_vectors(packing *p, lower_count groups, beryl_error *er
     ir_builder *b = k->b;
     const bool lines = p->width == 1;
     const uint32_t terms = (uint32_t)c->of[CLASS_DEPTH].bound, length = lines ? terms : p->width;
-    ir_id group = tile_group(k);
-    const ir_id panel = tile_rem(k, group, p->panels);
+    ir_id group = tile_group(b);
+    const ir_id panel = tile_rem(b, group, p->panels);
     ir_id depth = IR_NO_ID;
     /* a grid of two dimensions may have more groups */
     ir_if(b, ir_lt(b, group, tile_count(k, "groups", groups)));
-    group = tile_div(k, group, p->panels);
-    if (!lines) depth = tile_rem(k, group, terms), group = tile_div(k, group, terms);
+    group = tile_div(b, group, p->panels);
+    if (!lines) depth = tile_rem(b, group, terms), group = tile_div(b, group, terms);
     const ir_id near = ir_loop(b, ir_u32(b, 0), ir_u32(b, length), ir_u32(b, VECTOR));
     if (lines) packing_copy(p, group, near, panel, panel, ir_u32(b, 0), VECTOR);
     else
-        packing_copy(p, group, depth, panel, ir_add(b, tile_mul(k, panel, p->width), near), near,
+        packing_copy(p, group, depth, panel, ir_add(b, tile_mul(b, panel, p->width), near), near,
                      VECTOR);
     ir_end(b), ir_end(b);
     return tile_end(k, groups, 1, error);
@@ -302,26 +300,26 @@ static beryl_status pack_turned(packing *p, lower_count batches, beryl_error *er
     const bool lines = p->width == 1;
     const uint32_t parts = (uint32_t)c->of[p->rows].bound / PANEL;
     const lower_count groups = lower_count_times(batches, parts);
-    const ir_id group = tile_group(k), zero = ir_u32(b, 0), side = ir_u32(b, SIDE),
+    const ir_id group = tile_group(b), zero = ir_u32(b, 0), side = ir_u32(b, SIDE),
                 vector = ir_u32(b, VECTOR);
     ir_if(b, ir_lt(b, group, tile_count(k, "groups", groups)));
-    const ir_id part = tile_rem(k, group, parts), batch = tile_div(k, group, parts),
+    const ir_id part = tile_rem(b, group, parts), batch = tile_div(b, group, parts),
                 depth = ir_loop(b, zero, ir_u32(b, (uint32_t)c->of[CLASS_DEPTH].bound),
                                 lines ? vector : side),
                 near = ir_loop(b, zero, ir_u32(b, PANEL), lines ? side : vector),
-                row = ir_add(b, tile_mul(k, part, PANEL), near);
+                row = ir_add(b, tile_mul(b, part, PANEL), near);
     ir_id x[VECTOR];
     for (uint32_t i = 0; i < VECTOR; i++) {
-        const ir_id from = packing_from(p, batch, lines ? tile_add(k, depth, i) : depth,
-                                        lines ? row : tile_add(k, row, i));
+        const ir_id from = packing_from(p, batch, lines ? tile_add(b, depth, i) : depth,
+                                        lines ? row : tile_add(b, row, i));
         x[i] = ir_cast(b, IR_F32, ir_load(b, p->x, from, SIDE));
     }
-    tile_turn(k, x, SIDE);
-    tile_turn(k, x + SIDE, SIDE);
+    tile_turn(b, x, SIDE);
+    tile_turn(b, x + SIDE, SIDE);
     for (uint32_t i = 0; i < SIDE; i++)
         ir_store(b, p->out,
-                 lines ? packing_to(p, batch, depth, tile_add(k, row, i), zero)
-                       : packing_to(p, batch, tile_add(k, depth, i), part, near),
+                 lines ? packing_to(p, batch, depth, tile_add(b, row, i), zero)
+                       : packing_to(p, batch, tile_add(b, depth, i), part, near),
                  ir_compose(b, (ir_id[]){x[i], x[SIDE + i]}, 2));
     ir_end(b), ir_end(b), ir_end(b);
     return tile_end(k, groups, 1, error);
@@ -355,16 +353,16 @@ static beryl_status pack_stretches(packing *p, uint32_t length, uint32_t chunk, 
     const ir_id zero = ir_u32(b, 0), vector = ir_u32(b, VECTOR), one = ir_u32(b, 1);
     ir_memory line = ir_workgroup(b, IR_F32, of_part * p->width);
     line.anywhere = p->x.anywhere = true;
-    ir_id group = tile_group(k);
+    ir_id group = tile_group(b);
     ir_if(b, ir_lt(b, group, tile_count(k, "groups", groups)));
-    const ir_id part = tile_rem(k, group, parts);
-    group = tile_div(k, group, parts);
-    const ir_id depth = tile_rem(k, group, terms), batch = tile_div(k, group, terms),
-                first = tile_mul(k, part, chunk), panel = tile_mul(k, part, of_part);
+    const ir_id part = tile_rem(b, group, parts);
+    group = tile_div(b, group, parts);
+    const ir_id depth = tile_rem(b, group, terms), batch = tile_div(b, group, terms),
+                first = tile_mul(b, part, chunk), panel = tile_mul(b, part, of_part);
     const ir_id n_row = ir_min(b, ir_u32(b, chunk), ir_sub(b, ir_u32(b, rows), first)),
                 n_panel = ir_min(b, ir_u32(b, of_part), ir_sub(b, ir_u32(b, p->panels), panel));
     if (rows % p->width) { /* no rows, at the end */
-        const ir_id end = tile_mul(k, n_panel, p->width), at = ir_loop(b, n_row, end, vector);
+        const ir_id end = tile_mul(b, n_panel, p->width), at = ir_loop(b, n_row, end, vector);
         ir_store(b, line, ir_min(b, at, ir_sub(b, end, vector)), ir_number(b, IR_F32, VECTOR, 0));
         ir_end(b);
     }
@@ -380,11 +378,11 @@ static beryl_status pack_stretches(packing *p, uint32_t length, uint32_t chunk, 
     ir_end(b), ir_end(b);
     line.anywhere = false;
     const ir_id i = ir_loop(b, zero, n_panel, one), to = ir_add(b, panel, i);
-    ir_id place = p->batched ? ir_add(b, tile_mul(k, batch, p->panels), to) : to;
-    place = tile_mul(k, ir_add(b, tile_mul(k, place, terms), depth), p->width);
+    ir_id place = p->batched ? ir_add(b, tile_mul(b, batch, p->panels), to) : to;
+    place = tile_mul(b, ir_add(b, tile_mul(b, place, terms), depth), p->width);
     near = ir_loop(b, zero, ir_u32(b, p->width), vector);
     ir_store(b, p->out, ir_add(b, place, near),
-             ir_load(b, line, ir_add(b, tile_mul(k, i, p->width), near), VECTOR));
+             ir_load(b, line, ir_add(b, tile_mul(b, i, p->width), near), VECTOR));
     ir_end(b), ir_end(b), ir_end(b);
     return tile_end(k, groups, 1, error);
 }
@@ -405,7 +403,7 @@ static beryl_status pack_elements(packing *p, beryl_error *error) {
     else panel = ir_loop_marked(b, zero, ir_u32(b, p->panels), one, IR_PARALLEL, DIM_OUTER);
     if (lines) depth = contract_turns(b, &p->by[CLASS_DEPTH], IR_PARALLEL, DIM_INNER);
     else near = ir_loop_marked(b, zero, ir_u32(b, p->width), one, IR_PARALLEL, DIM_INNER);
-    row = ir_add(b, tile_mul(k, panel, p->width), near);
+    row = ir_add(b, tile_mul(b, panel, p->width), near);
     if (!lines && (count.extent || (uint64_t)p->panels * p->width > count.factor))
         row = ir_min(b, row, ir_sub(b, p->by[p->rows].count, one));
     packing_copy(p, batch, depth, panel, row, near, 1);

@@ -165,11 +165,10 @@ uint64_t tile_dots_scale_bytes(uint32_t bound, uint32_t k) {
 }
 
 /* Four of i32x4 as bytes of a word. */
-static ir_id packed(tile_kernel *k, ir_id q) {
-    ir_builder *b = k->b;
-    ir_id bytes = tile_and(k, ir_bitcast(b, IR_U32, 4, q), 255), word = ir_extract(b, bytes, 0);
+static ir_id packed(ir_builder *b, ir_id q) {
+    ir_id bytes = tile_and(b, ir_bitcast(b, IR_U32, 4, q), 255), word = ir_extract(b, bytes, 0);
     for (uint32_t i = 1; i < 4; i++)
-        word = ir_or(b, word, tile_shl(k, ir_extract(b, bytes, i), 8 * i));
+        word = ir_or(b, word, tile_shl(b, ir_extract(b, bytes, i), 8 * i));
     return word;
 }
 
@@ -190,37 +189,37 @@ static beryl_status round_vectors(lowering *l, const graph_node *node, const til
     ir_id n = tile_count(k, "n", p->n), offset = tile_u32(k, "x_offset", p->x_offset),
           stride = tile_u32(k, "x_stride", p->x_stride), bound = tile_u32(k, "bound", p->bound),
           lane = tile_lane(k);
-    ir_id vector = tile_div(k, lane, blocks), block = tile_rem(k, lane, blocks);
+    ir_id vector = tile_div(b, lane, blocks), block = tile_rem(b, lane, blocks);
     const bool aligned = p->x_offset % 4 == 0 && p->x_stride % 4 == 0;
     ir_if(b, ir_lt(b, vector, n));
-    ir_id at = ir_add(b, ir_fma(b, vector, stride, offset), tile_mul(k, block, BLOCK)), runs[8],
+    ir_id at = ir_add(b, ir_fma(b, vector, stride, offset), tile_mul(b, block, BLOCK)), runs[8],
           most = IR_NO_ID, words[8], sums[2];
     assert(k->wide == 4);
     for (uint32_t r = 0; r < 2; r++)
-        tile_load_run(k, x, tile_add(k, at, r * TILE_RUN), aligned, &runs[4 * r]);
+        tile_load_run(k, x, tile_add(b, at, r * TILE_RUN), aligned, &runs[4 * r]);
     for (uint32_t i = 0; i < 8; i++) {
         ir_id own = ir_abs(b, runs[i]);
         most = i ? ir_max(b, most, own) : own;
     }
-    most = tile_max_vector(k, most);
+    most = tile_max_vector(b, most);
     /* smaller ones would overflow */
     ir_id factor = ir_select(b, ir_gt(b, most, ir_f32(b, 1e-30f)), ir_div(b, ir_f32(b, 127), most),
                              ir_f32(b, 0));
     for (uint32_t i = 0; i < 8; i++) {
         ir_id q = ir_cast(b, IR_I32, ir_round(b, ir_mul(b, runs[i], ir_splat(b, factor, 4)))),
-              sum = tile_sum_vector(k, q);
-        words[i] = packed(k, q);
+              sum = tile_sum_vector(b, q);
+        words[i] = packed(b, q);
         sums[i / 4] = i % 4 ? ir_add(b, sums[i / 4], sum) : sum;
     }
-    ir_id pair = ir_fma(b, tile_div(k, block, 2), bound, vector), odd = tile_rem(k, block, 2);
+    ir_id pair = ir_fma(b, tile_div(b, block, 2), bound, vector), odd = tile_rem(b, block, 2);
     for (uint32_t r = 0; r < 2; r++) {
-        ir_id to = ir_add(b, tile_mul(k, pair, 16), tile_mul(k, odd, 8));
-        ir_store(b, bytes, tile_add(k, to, 4 * r), ir_compose(b, &words[4 * r], 4));
-        sums[r] = tile_and(k, ir_bitcast(b, IR_U32, 1, sums[r]), 0xffff);
+        ir_id to = ir_add(b, tile_mul(b, pair, 16), tile_mul(b, odd, 8));
+        ir_store(b, bytes, tile_add(b, to, 4 * r), ir_compose(b, &words[4 * r], 4));
+        sums[r] = tile_and(b, ir_bitcast(b, IR_U32, 1, sums[r]), 0xffff);
     }
     ir_id both[2] = {ir_bitcast(b, IR_U32, 1, ir_mul(b, most, ir_f32(b, 1.0f / 127))),
-                     ir_or(b, sums[0], tile_shl(k, sums[1], 16))};
-    ir_store(b, scales, ir_add(b, tile_mul(k, pair, 4), tile_mul(k, odd, 2)),
+                     ir_or(b, sums[0], tile_shl(b, sums[1], 16))};
+    ir_store(b, scales, ir_add(b, tile_mul(b, pair, 4), tile_mul(b, odd, 2)),
              ir_compose(b, both, 2));
     ir_end(b);
     const beryl_status status = tile_end(k, lower_count_times(p->n, blocks), ROUND_LANES, error);
@@ -386,9 +385,9 @@ beryl_status tile_dots(lowering *l, const graph_node *node, const tile_tiled_pro
     ir_builder *b = k->b;
     bind(&d);
     memory(&d);
-    d.column = tile_mul(k, ir_group(b, 1), d.columns);
+    d.column = tile_mul(b, ir_group(b, 1), d.columns);
     if (!by) {
-        d.first = tile_mul(k, ir_group(b, 0), d.f.vectors);
+        d.first = tile_mul(b, ir_group(b, 0), d.f.vectors);
         dots_tile(&d);
         status = tile_end_3d(k, p->n, d.f.vectors, (lower_count){p->m, 0}, d.columns,
                              (lower_count){d.f.parts, 0}, 1, error);
@@ -397,13 +396,13 @@ beryl_status tile_dots(lowering *l, const graph_node *node, const tile_tiled_pro
     const uint64_t spread =
         (uint64_t)tile_choose(l, "spread", SPREAD, 2, 16) * tile_grouped_each(by);
     ir_id expert = ir_group(b, 2);
-    tile_grouped_range(k, d.list, expert, &d.pairs_at, &d.n);
+    tile_grouped_range(b, d.list, expert, &d.pairs_at, &d.n);
     if (lower_stored(l, p->weight)->n_shard > 1)
         d.start = tile_tiled_expert_rows(k, p, expert, &d.count, &d.out_offset);
-    else d.start = tile_mul(k, expert, p->m);
+    else d.start = tile_mul(b, expert, p->m);
     ir_if(b, ir_lt(b, d.column, d.count));
-    d.first = ir_loop(b, tile_mul(k, ir_group(b, 0), d.f.vectors), d.n,
-                      tile_mul(k, ir_groups(b, 0), d.f.vectors));
+    d.first = ir_loop(b, tile_mul(b, ir_group(b, 0), d.f.vectors), d.n,
+                      tile_mul(b, ir_groups(b, 0), d.f.vectors));
     dots_tile(&d);
     ir_end(b);
     ir_end(b);

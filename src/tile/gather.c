@@ -7,8 +7,7 @@
 enum { GATHER_LANES = 64 };
 
 /* Index `i` of the list, outside of the table 0. */
-static ir_id index_at(tile_kernel *k, ir_memory ids, ir_id at, ir_id n_row) {
-    ir_builder *b = k->b;
+static ir_id index_at(ir_builder *b, ir_memory ids, ir_id at, ir_id n_row) {
     ir_id id = ir_cast(b, IR_U32, ir_load(b, ids, at, 1));
     return ir_select(b, ir_lt(b, id, n_row), id, ir_u32(b, 0));
 }
@@ -29,10 +28,10 @@ static beryl_status gather_words(lowering *l, const graph_node *node, lower_coun
           n_row = tile_count(&k, "n_row", lower_count_of(table->dim[0]));
     ir_id table_offset = tile_u32(&k, "table_offset", table->offset),
           ids_offset = tile_u32(&k, "ids_offset", ids->offset);
-    ir_id lane = tile_lane(&k), row = tile_div(&k, lane, d), column = tile_rem(&k, lane, d);
+    ir_id lane = tile_lane(&k), row = tile_div(b, lane, d), column = tile_rem(b, lane, d);
     ir_if(b, ir_lt(b, row, count));
-    ir_id id = index_at(&k, index, ir_add(b, ids_offset, row), n_row);
-    ir_id at = ir_add(b, ir_add(b, table_offset, tile_mul(&k, id, table->stride[0])), column);
+    ir_id id = index_at(b, index, ir_add(b, ids_offset, row), n_row);
+    ir_id at = ir_add(b, ir_add(b, table_offset, tile_mul(b, id, table->stride[0])), column);
     ir_id word = ir_load(b, from, at, 1);
     if (table->dim[0].extent) /* which may have no rows */
         word = ir_select(b, ir_eq(b, n_row, ir_u32(b, 0)), ir_u32(b, 0), word);
@@ -45,11 +44,11 @@ static void store_run(tile_kernel *k, ir_memory out, ir_type type, ir_id at, boo
                       const ir_id *values) {
     ir_builder *b = k->b;
     for (uint32_t i = 0; i < TILE_RUN / k->wide; i++) {
-        ir_id to = tile_add(k, at, i * k->wide);
+        ir_id to = tile_add(b, at, i * k->wide);
         const ir_id value = ir_cast(b, type, values[i]);
         if (aligned) ir_store(b, out, to, value);
         for (uint32_t e = 0; !aligned && e < k->wide; e++)
-            ir_store(b, out, tile_add(k, to, e), ir_extract(b, value, e));
+            ir_store(b, out, tile_add(b, to, e), ir_extract(b, value, e));
     }
 }
 
@@ -72,17 +71,17 @@ static beryl_status gather_shard(lowering *l, const graph_node *node, const tile
                    units = whole + (rest > 0);
     const ir_type type = tile_element(out->type);
     const bool aligned = w->k % k.wide == 0 && out->offset % k.wide == 0;
-    ir_id lane = tile_lane(&k), i = tile_div(&k, lane, units), unit = tile_rem(&k, lane, units);
+    ir_id lane = tile_lane(&k), i = tile_div(b, lane, units), unit = tile_rem(b, lane, units);
     ir_if(b, ir_lt(b, i, count));
-    ir_id id = index_at(&k, index, ir_add(b, ids_offset, i), ir_u32(b, w->m));
-    ir_id row = tile_add(&k, id, place ? 0 - place->row : 0),
-          to_row = ir_add(b, out_offset, tile_mul(&k, i, w->k));
+    ir_id id = index_at(b, index, ir_add(b, ids_offset, i), ir_u32(b, w->m));
+    ir_id row = tile_add(b, id, place ? 0 - place->row : 0),
+          to_row = ir_add(b, out_offset, tile_mul(b, i, w->k));
     ir_if(b, ir_lt(b, row, ir_u32(b, place ? place->n_row : w->m)));
     ir_id factor = ir_f32(b, node->attr.gather_rows.factor);
     if (rest) ir_if(b, ir_lt(b, unit, ir_u32(b, whole)));
     if (whole) {
         tile_chunk c;
-        ir_id block = tile_div(&k, unit, table.chunks), part = tile_rem(&k, unit, table.chunks),
+        ir_id block = tile_div(b, unit, table.chunks), part = tile_rem(b, unit, table.chunks),
               values[4];
         tile_chunk_load(&table, row, block, part, &c);
         for (uint32_t run = 0; run < table.runs; run++) {

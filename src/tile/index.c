@@ -13,8 +13,7 @@ const char *const tile_sizes_of_run[GRAPH_RANK_MAX] = {"n0", "n1", "n2", "n3", "
 
 /* ---- an element a lane ----------------------------------------------------------------------- */
 
-ir_id tile_index_at(tile_kernel *k, ir_memory ids, ir_id at, ir_id size, ir_id *inside) {
-    ir_builder *b = k->b;
+ir_id tile_index_at(ir_builder *b, ir_memory ids, ir_id at, ir_id size, ir_id *inside) {
     const ir_id x = ir_load(b, ids, at, 1);
     const ir_instruction *i = ir_at(b, x);
     if (!i || i->type == IR_I32) {
@@ -57,9 +56,8 @@ typedef struct moved {
 } moved;
 
 /* Where it lies. clamped: what is beyond the end lies where the last ones do. */
-static moved moved_at(tile_kernel *k, const lower_walk *w, const ir_id *start, const ir_id *size,
+static moved moved_at(ir_builder *b, const lower_walk *w, const ir_id *start, const ir_id *size,
                       ir_id number, bool clamped) {
-    ir_builder *b = k->b;
     moved m = {.at = {start[OUT], start[IDS], start[FROM]}};
     for (uint32_t i = w->n; i-- > 0;) {
         ir_id index = i ? ir_mod(b, number, size[i]) : number;
@@ -67,19 +65,18 @@ static moved moved_at(tile_kernel *k, const lower_walk *w, const ir_id *start, c
         else m.inside = ir_lt(b, index, size[i]);
         if (!i && clamped) index = ir_min(b, index, ir_sub(b, size[i], ir_u32(b, 1)));
         for (uint32_t j = 0; j < MOVED; j++)
-            if (w->stride[j][i]) m.at[j] = ir_add(b, m.at[j], tile_mul(k, index, w->stride[j][i]));
+            if (w->stride[j][i]) m.at[j] = ir_add(b, m.at[j], tile_mul(b, index, w->stride[j][i]));
     }
     return m;
 }
 
-static void hold(tile_kernel *k, const moving *m, ir_memory x, const moved *o, ir_type type,
+static void hold(ir_builder *b, const moving *m, ir_memory x, const moved *o, ir_type type,
                  uint32_t wide) {
-    ir_builder *b = k->b;
     const ir_id zero = ir_u32(b, 0);
     ir_store(b, o->held, zero, ir_number(b, type, wide, 0));
     ir_if(b, o->within); /* what is not there is not read */
     ir_store(b, o->held, zero,
-             ir_load(b, x, ir_add(b, o->at[FROM], tile_mul(k, o->place, m->step)), wide));
+             ir_load(b, x, ir_add(b, o->at[FROM], tile_mul(b, o->place, m->step)), wide));
     ir_end(b);
 }
 
@@ -147,11 +144,11 @@ static beryl_status move_near(lowering *l, const graph_node *node, const moving 
         size[i] = tile_count(&k, tile_sizes_of_run[i], w->size[i]);
     const uint32_t turn = MANY_LANES * ITEMS;
     const ir_id local = ir_local(b, 0), zero = ir_u32(b, 0);
-    const moved at = moved_at(&k, &outer, start, size, tile_group(&k), true);
+    const moved at = moved_at(b, &outer, start, size, tile_group(b), true);
     ir_id own[ITEMS], value[ITEMS], within[ITEMS];
     ir_id first = ir_loop(b, local, ir_u32(b, n), ir_u32(b, turn));
     for (uint32_t i = 0; i < ITEMS; i++) {
-        own[i] = tile_add(&k, first, i * MANY_LANES);
+        own[i] = tile_add(b, first, i * MANY_LANES);
         const ir_id known = n % turn ? ir_min(b, own[i], ir_u32(b, n - 1)) : own[i];
         value[i] = ir_load(b, x, ir_add(b, at.at[FROM], known), 1);
     }
@@ -165,9 +162,9 @@ static beryl_status move_near(lowering *l, const graph_node *node, const moving 
     ir_if(b, at.inside);
     first = ir_loop(b, local, ir_u32(b, length), ir_u32(b, turn));
     for (uint32_t i = 0; i < ITEMS; i++) {
-        own[i] = tile_add(&k, first, i * MANY_LANES);
+        own[i] = tile_add(b, first, i * MANY_LANES);
         const ir_id known = length % turn ? ir_min(b, own[i], ir_u32(b, length - 1)) : own[i];
-        value[i] = tile_index_at(&k, ids, ir_add(b, at.at[IDS], known), ir_u32(b, n), &within[i]);
+        value[i] = tile_index_at(b, ids, ir_add(b, at.at[IDS], known), ir_u32(b, n), &within[i]);
     }
     for (uint32_t i = 0; i < ITEMS; i++) {
         const ir_id found = ir_load(b, row, ir_select(b, within[i], value[i], zero), 1);
@@ -215,14 +212,14 @@ static beryl_status move_lines(lowering *l, const graph_node *node, const moving
     for (uint32_t i = 0; i < outer.n; i++)
         size[i] = tile_count(&k, tile_sizes_of_run[i], outer.size[i]);
     const lower_count count = lower_walk_count(l, &outer);
-    const ir_id begin = tile_mul(&k, tile_group(&k), lines),
-                end = ir_min(b, tile_add(&k, begin, lines), tile_count(&k, "lines", count)),
+    const ir_id begin = tile_mul(b, tile_group(b), lines),
+                end = ir_min(b, tile_add(b, begin, lines), tile_count(&k, "lines", count)),
                 line = ir_loop(b, begin, end, one);
-    const moved at = moved_at(&k, &outer, start, size, line, false);
+    const moved at = moved_at(b, &outer, start, size, line, false);
     ir_if(b, at.inside);
     if (one_index) {
-        place = tile_index_at(&k, ids, at.at[IDS], table, &within);
-        const ir_id from = ir_add(b, at.at[FROM], tile_mul(&k, place, m->step));
+        place = tile_index_at(b, ids, at.at[IDS], table, &within);
+        const ir_id from = ir_add(b, at.at[FROM], tile_mul(b, place, m->step));
         ir_if(b, within);
         ir_id i = ir_loop(b, zero, length, ir_u32(b, wide));
         ir_store(b, to, ir_add(b, at.at[OUT], i), ir_load(b, x, ir_add(b, from, i), wide));
@@ -233,9 +230,9 @@ static beryl_status move_lines(lowering *l, const graph_node *node, const moving
         ir_end(b), ir_end(b);
     } else {
         const ir_id i = ir_loop(b, zero, length, one);
-        place = tile_index_at(&k, ids, ir_add(b, at.at[IDS], tile_mul(&k, i, w->stride[IDS][last])),
+        place = tile_index_at(b, ids, ir_add(b, at.at[IDS], tile_mul(b, i, w->stride[IDS][last])),
                               table, &within);
-        ir_id from = tile_mul(&k, ir_select(b, within, place, zero), m->step);
+        ir_id from = tile_mul(b, ir_select(b, within, place, zero), m->step);
         if (w->stride[FROM][last]) from = ir_add(b, from, i);
         from = ir_load(b, x, ir_add(b, at.at[FROM], from), 1);
         ir_store(b, to, ir_add(b, at.at[OUT], i), ir_select(b, within, from, none));
@@ -283,27 +280,27 @@ static beryl_status move(lowering *l, const graph_node *node, const moving *m, b
     for (uint32_t i = 0; i < n_item && m->ids && m->x; i++)
         item[i].held = ir_register(b, type, wide);
     const ir_id first =
-        many ? ir_fma(b, tile_group(&k), ir_u32(b, lanes * ITEMS), ir_local(b, 0)) : tile_lane(&k);
+        many ? ir_fma(b, tile_group(b), ir_u32(b, lanes * ITEMS), ir_local(b, 0)) : tile_lane(&k);
     for (uint32_t i = 0; i < n_item; i++) {
         const ir_memory held = item[i].held;
-        item[i] = moved_at(&k, &w, at, size, tile_add(&k, first, i * lanes), many);
+        item[i] = moved_at(b, &w, at, size, tile_add(b, first, i * lanes), many);
         item[i].held = held;
-        if (many) item[i].place = tile_index_at(&k, ids, item[i].at[IDS], n, &item[i].within);
+        if (many) item[i].place = tile_index_at(b, ids, item[i].at[IDS], n, &item[i].within);
     }
-    for (uint32_t i = 0; i < n_item && many; i++) hold(&k, m, x, &item[i], type, wide);
+    for (uint32_t i = 0; i < n_item && many; i++) hold(b, m, x, &item[i], type, wide);
     for (uint32_t i = 0; i < n_item; i++) {
         moved *o = &item[i];
         ir_if(b, o->inside);
         if (!m->x) {
-            o->place = tile_index_at(&k, ids, o->at[IDS], ir_u32(b, m->size.size), &o->within);
+            o->place = tile_index_at(b, ids, o->at[IDS], ir_u32(b, m->size.size), &o->within);
             const ir_id here = ir_and(b, o->within, ir_eq(b, o->place, o->at[FROM]));
             ir_store(b, to, o->at[OUT], ir_cast(b, type, here));
         } else if (!m->ids) {
             ir_store(b, to, o->at[OUT], ir_load(b, x, o->at[FROM], wide));
         } else {
             if (!many) {
-                o->place = tile_index_at(&k, ids, o->at[IDS], n, &o->within);
-                hold(&k, m, x, o, type, wide);
+                o->place = tile_index_at(b, ids, o->at[IDS], n, &o->within);
+                hold(b, m, x, o, type, wide);
             }
             ir_store(b, to, o->at[OUT], ir_load(b, o->held, zero, wide));
         }

@@ -80,7 +80,7 @@ ir_id tile_item(tile_kernel *k) {
 }
 
 ir_id tile_items(tile_kernel *k) {
-    return tile_mul(k, ir_groups(k->b, 0), k->n_item);
+    return tile_mul(k->b, ir_groups(k->b, 0), k->n_item);
 }
 
 ir_type tile_element(base_type type) {
@@ -408,90 +408,90 @@ beryl_status tile_end(tile_kernel *k, lower_count count, uint32_t per, beryl_err
 
 /* ---- instructions ---------------------------------------------------------------------------- */
 
-void tile_load_some(tile_kernel *k, ir_memory from, ir_id at, uint32_t n, ir_id *out) {
+void tile_load_some(ir_builder *b, ir_memory from, ir_id at, uint32_t n, ir_id *out) {
     const uint32_t wide = n % 4 == 0 ? 4 : n;
     for (uint32_t i = 0; i < n; i += wide) {
-        const ir_id x = ir_load(k->b, from, tile_add(k, at, i), wide);
-        for (uint32_t j = 0; j < wide; j++) out[i + j] = wide == 1 ? x : ir_extract(k->b, x, j);
+        const ir_id x = ir_load(b, from, tile_add(b, at, i), wide);
+        for (uint32_t j = 0; j < wide; j++) out[i + j] = wide == 1 ? x : ir_extract(b, x, j);
     }
 }
 
-ir_id tile_group(tile_kernel *k) {
-    return ir_fma(k->b, ir_group(k->b, 1), ir_groups(k->b, 0), ir_group(k->b, 0));
+ir_id tile_group(ir_builder *b) {
+    return ir_fma(b, ir_group(b, 1), ir_groups(b, 0), ir_group(b, 0));
 }
 
 ir_id tile_lane(tile_kernel *k) {
-    return ir_fma(k->b, tile_group(k), ir_u32(k->b, k->lanes), ir_local(k->b, 0));
+    return ir_fma(k->b, tile_group(k->b), ir_u32(k->b, k->lanes), ir_local(k->b, 0));
 }
 
 /* The value of a constant u32, and whether x is one. */
-static bool is_number(const tile_kernel *k, ir_id x, uint32_t *number) {
-    const ir_instruction *i = ir_at(k->b, x);
+static bool is_number(ir_builder *b, ir_id x, uint32_t *number) {
+    const ir_instruction *i = ir_at(b, x);
     if (!i || i->op != IR_CONST || i->type != IR_U32 || i->width != 1) return false;
     *number = (uint32_t)i->imm;
     return true;
 }
 
-static ir_id with_number(tile_kernel *k, ir_op op, ir_id x, uint32_t y) {
-    const ir_instruction *i = ir_at(k->b, x);
-    return i ? ir_binary(k->b, op, x, ir_bits(k->b, (ir_type)i->type, i->width, y)) : IR_NO_ID;
+static ir_id with_number(ir_builder *b, ir_op op, ir_id x, uint32_t y) {
+    const ir_instruction *i = ir_at(b, x);
+    return i ? ir_binary(b, op, x, ir_bits(b, (ir_type)i->type, i->width, y)) : IR_NO_ID;
 }
 
-ir_id tile_add(tile_kernel *k, ir_id x, uint32_t y) {
+ir_id tile_add(ir_builder *b, ir_id x, uint32_t y) {
     uint32_t n;
-    if (is_number(k, x, &n)) return ir_u32(k->b, n + y);
-    return y ? with_number(k, IR_ADD, x, y) : x;
+    if (is_number(b, x, &n)) return ir_u32(b, n + y);
+    return y ? with_number(b, IR_ADD, x, y) : x;
 }
 
-ir_id tile_mul(tile_kernel *k, ir_id x, uint32_t y) {
+ir_id tile_mul(ir_builder *b, ir_id x, uint32_t y) {
     uint32_t n;
-    if (is_number(k, x, &n)) return ir_u32(k->b, n * y);
-    return y == 1 ? x : with_number(k, IR_MUL, x, y);
+    if (is_number(b, x, &n)) return ir_u32(b, n * y);
+    return y == 1 ? x : with_number(b, IR_MUL, x, y);
 }
 
-ir_id tile_div(tile_kernel *k, ir_id x, uint32_t y) {
+ir_id tile_div(ir_builder *b, ir_id x, uint32_t y) {
     uint32_t n;
-    if (is_number(k, x, &n)) return ir_u32(k->b, y ? n / y : 0);
-    return y == 1 ? x : with_number(k, IR_DIV, x, y);
+    if (is_number(b, x, &n)) return ir_u32(b, y ? n / y : 0);
+    return y == 1 ? x : with_number(b, IR_DIV, x, y);
 }
 
-ir_id tile_rem(tile_kernel *k, ir_id x, uint32_t y) {
+ir_id tile_rem(ir_builder *b, ir_id x, uint32_t y) {
     uint32_t n;
-    if (is_number(k, x, &n)) return ir_u32(k->b, y ? n % y : 0);
-    return y == 1 ? ir_u32(k->b, 0) : with_number(k, IR_MOD, x, y);
+    if (is_number(b, x, &n)) return ir_u32(b, y ? n % y : 0);
+    return y == 1 ? ir_u32(b, 0) : with_number(b, IR_MOD, x, y);
 }
 
-ir_id tile_and(tile_kernel *k, ir_id x, uint32_t y) {
-    return with_number(k, IR_AND, x, y);
+ir_id tile_and(ir_builder *b, ir_id x, uint32_t y) {
+    return with_number(b, IR_AND, x, y);
 }
 
-ir_id tile_shr(tile_kernel *k, ir_id x, uint32_t y) {
-    return y ? with_number(k, IR_SHR, x, y) : x;
+ir_id tile_shr(ir_builder *b, ir_id x, uint32_t y) {
+    return y ? with_number(b, IR_SHR, x, y) : x;
 }
 
-ir_id tile_shl(tile_kernel *k, ir_id x, uint32_t y) {
-    return y ? with_number(k, IR_SHL, x, y) : x;
+ir_id tile_shl(ir_builder *b, ir_id x, uint32_t y) {
+    return y ? with_number(b, IR_SHL, x, y) : x;
 }
 
-ir_id tile_ramp(tile_kernel *k, uint32_t width, uint32_t first, uint32_t step) {
+ir_id tile_ramp(ir_builder *b, uint32_t width, uint32_t first, uint32_t step) {
     ir_id parts[TILE_RUN];
-    for (uint32_t i = 0; i < width; i++) parts[i] = ir_u32(k->b, first + i * step);
-    return width == 1 ? parts[0] : ir_compose(k->b, parts, width);
+    for (uint32_t i = 0; i < width; i++) parts[i] = ir_u32(b, first + i * step);
+    return width == 1 ? parts[0] : ir_compose(b, parts, width);
 }
 
-static ir_id interleaved(tile_kernel *k, ir_id x, ir_id y, bool high) {
-    const uint64_t wide = ir_at(k->b, x) ? ir_at(k->b, x)->width : 1;
+static ir_id interleaved(ir_builder *b, ir_id x, ir_id y, bool high) {
+    const uint64_t wide = ir_at(b, x) ? ir_at(b, x)->width : 1;
     uint64_t order = 0;
     for (uint64_t i = 0; i < wide; i++)
         order |= (i / 2 + (high ? wide / 2 : 0) + (i % 2 ? wide : 0)) << (4 * i);
-    return ir_swizzle(k->b, ir_compose(k->b, (ir_id[]){x, y}, 2), (uint32_t)wide, order);
+    return ir_swizzle(b, ir_compose(b, (ir_id[]){x, y}, 2), (uint32_t)wide, order);
 }
 
 /* Each round moves a bit of a number's place in x to the lower end. */
-void tile_turn(tile_kernel *k, ir_id *x, uint32_t n) {
+void tile_turn(ir_builder *b, ir_id *x, uint32_t n) {
     ir_id y[TILE_TURN_MAX];
     for (uint32_t left = n; left > 1; left /= 2) {
-        for (uint32_t i = 0; i < n; i++) y[i] = interleaved(k, x[i / 2], x[i / 2 + n / 2], i % 2);
+        for (uint32_t i = 0; i < n; i++) y[i] = interleaved(b, x[i / 2], x[i / 2 + n / 2], i % 2);
         memcpy(x, y, n * sizeof *y);
     }
 }
@@ -500,18 +500,18 @@ ir_id tile_load_vector(tile_kernel *k, ir_memory from, ir_id index, bool aligned
     ir_id parts[TILE_RUN];
     if (aligned) return ir_cast(k->b, IR_F32, ir_load(k->b, from, index, k->wide));
     for (uint32_t e = 0; e < k->wide; e++)
-        parts[e] = ir_cast(k->b, IR_F32, ir_load(k->b, from, tile_add(k, index, e), 1));
+        parts[e] = ir_cast(k->b, IR_F32, ir_load(k->b, from, tile_add(k->b, index, e), 1));
     return ir_compose(k->b, parts, k->wide);
 }
 
 void tile_load_run(tile_kernel *k, ir_memory from, ir_id index, bool aligned, ir_id *runs) {
     for (uint32_t i = 0; i < TILE_RUN / k->wide; i++)
-        runs[i] = tile_load_vector(k, from, tile_add(k, index, i * k->wide), aligned);
+        runs[i] = tile_load_vector(k, from, tile_add(k->b, index, i * k->wide), aligned);
 }
 
 /* Halves a vector until one lane is left. */
-static ir_id fold(tile_kernel *k, ir_op op, ir_id x) {
-    const ir_instruction *i = ir_at(k->b, x);
+static ir_id fold(ir_builder *b, ir_op op, ir_id x) {
+    const ir_instruction *i = ir_at(b, x);
     uint32_t width = i ? i->width : 1;
     for (; width > 1; width /= 2) {
         uint64_t low = 0, high = 0;
@@ -519,29 +519,28 @@ static ir_id fold(tile_kernel *k, ir_op op, ir_id x) {
             low |= (uint64_t)e << (4 * e);
             high |= (uint64_t)(e + width / 2) << (4 * e);
         }
-        ir_id a = width == 2 ? ir_extract(k->b, x, 0) : ir_swizzle(k->b, x, width / 2, low);
-        ir_id c = width == 2 ? ir_extract(k->b, x, 1) : ir_swizzle(k->b, x, width / 2, high);
-        x = ir_binary(k->b, op, a, c);
+        ir_id a = width == 2 ? ir_extract(b, x, 0) : ir_swizzle(b, x, width / 2, low);
+        ir_id c = width == 2 ? ir_extract(b, x, 1) : ir_swizzle(b, x, width / 2, high);
+        x = ir_binary(b, op, a, c);
     }
     return x;
 }
 
-ir_id tile_sum_vector(tile_kernel *k, ir_id x) {
-    return fold(k, IR_ADD, x);
+ir_id tile_sum_vector(ir_builder *b, ir_id x) {
+    return fold(b, IR_ADD, x);
 }
 
-ir_id tile_max_vector(tile_kernel *k, ir_id x) {
-    return fold(k, IR_MAX, x);
+ir_id tile_max_vector(ir_builder *b, ir_id x) {
+    return fold(b, IR_MAX, x);
 }
 
-ir_id tile_min_vector(tile_kernel *k, ir_id x) {
-    return fold(k, IR_MIN, x);
+ir_id tile_min_vector(ir_builder *b, ir_id x) {
+    return fold(b, IR_MIN, x);
 }
 
-ir_id tile_bytes_less(tile_kernel *k, ir_id x, ir_id y) {
-    ir_builder *b = k->b;
+ir_id tile_bytes_less(ir_builder *b, ir_id x, ir_id y) {
     ir_id tops = ir_bits(b, IR_U32, 4, 0x80808080u),
-          low = ir_sub(b, ir_or(b, x, tops), tile_and(k, y, 0x7f7f7f7fu));
+          low = ir_sub(b, ir_or(b, x, tops), tile_and(b, y, 0x7f7f7f7fu));
     return ir_xor(b, low, ir_and(b, ir_xor(b, ir_xor(b, x, y), tops), tops));
 }
 
@@ -567,7 +566,7 @@ static void reduce_subgroups(tile_kernel *k, ir_op op, ir_id x, ir_memory at, ui
         : op == IR_MAX ? ir_subgroup_max(b, x)
                        : ir_subgroup_min(b, x);
     ir_if(b, ir_eq(b, ir_subgroup_lane(b), ir_u32(b, 0)));
-    ir_store(b, at, tile_div(k, lane, size), x);
+    ir_store(b, at, tile_div(b, lane, size), x);
     ir_end(b);
     if (k->lanes == size) return;
     ir_barrier(b);
@@ -594,7 +593,7 @@ ir_id tile_reduce(tile_kernel *k, ir_op op, ir_id x, ir_memory at) {
         ir_if(b, ir_lt(b, lane, ir_u32(b, half)));
         ir_store(
             b, at, lane,
-            ir_binary(b, op, ir_load(b, at, lane, 1), ir_load(b, at, tile_add(k, lane, half), 1)));
+            ir_binary(b, op, ir_load(b, at, lane, 1), ir_load(b, at, tile_add(b, lane, half), 1)));
         ir_end(b);
     }
     return ir_uniform_load(b, at, ir_u32(b, 0));
@@ -602,8 +601,7 @@ ir_id tile_reduce(tile_kernel *k, ir_op op, ir_id x, ir_memory at) {
 
 /* x / (1 + exp(-2 u)) with u = sqrt(2 / pi) (x + 0.044715 x^3): the same as with tanh, and
  * nothing overflows. */
-ir_id tile_gelu(tile_kernel *k, ir_id x) {
-    ir_builder *b = k->b;
+ir_id tile_gelu(ir_builder *b, ir_id x) {
     const ir_instruction *i = ir_at(b, x);
     const uint32_t width = i ? i->width : 1;
     const ir_type type = i ? i->type : IR_F32;

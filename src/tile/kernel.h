@@ -107,7 +107,7 @@ ir_memory tile_scratch(tile_kernel *k, const char *name, uint32_t key, uint64_t 
  * there. */
 void tile_expect(tile_kernel *k, uint32_t first, uint32_t step);
 /* n numbers (1, 2 or a multiple of 4) from `at` on, in the widest loads. */
-void tile_load_some(tile_kernel *k, ir_memory from, ir_id at, uint32_t n, ir_id *out);
+void tile_load_some(ir_builder *b, ir_memory from, ir_id at, uint32_t n, ir_id *out);
 ir_id tile_u32(tile_kernel *k, const char *name, uint32_t value);
 ir_id tile_f32(tile_kernel *k, const char *name, float value);
 /* a constant where there is no extent */
@@ -172,36 +172,36 @@ beryl_status tile_choices_find(lowering *l, const graph_node *node, lower_fn *lo
 /* ---- instructions that many kernels need ----------------------------------------------------- */
 
 /* the number of the workgroup, where the grid was wrapped into y */
-ir_id tile_group(tile_kernel *k);
+ir_id tile_group(ir_builder *b);
 ir_id tile_lane(tile_kernel *k); /* group * lanes + local */
 /* x + y, x * y with a constant of x's type. */
-ir_id tile_add(tile_kernel *k, ir_id x, uint32_t y);
-ir_id tile_mul(tile_kernel *k, ir_id x, uint32_t y);
-ir_id tile_div(tile_kernel *k, ir_id x, uint32_t y);
-ir_id tile_rem(tile_kernel *k, ir_id x, uint32_t y);
-ir_id tile_and(tile_kernel *k, ir_id x, uint32_t y); /* any width */
-ir_id tile_shr(tile_kernel *k, ir_id x, uint32_t y); /* any width */
-ir_id tile_shl(tile_kernel *k, ir_id x, uint32_t y); /* any width */
+ir_id tile_add(ir_builder *b, ir_id x, uint32_t y);
+ir_id tile_mul(ir_builder *b, ir_id x, uint32_t y);
+ir_id tile_div(ir_builder *b, ir_id x, uint32_t y);
+ir_id tile_rem(ir_builder *b, ir_id x, uint32_t y);
+ir_id tile_and(ir_builder *b, ir_id x, uint32_t y); /* any width */
+ir_id tile_shr(ir_builder *b, ir_id x, uint32_t y); /* any width */
+ir_id tile_shl(ir_builder *b, ir_id x, uint32_t y); /* any width */
 /* The vector of `width` with lane i: first + i * step. */
-ir_id tile_ramp(tile_kernel *k, uint32_t width, uint32_t first, uint32_t step);
+ir_id tile_ramp(ir_builder *b, uint32_t width, uint32_t first, uint32_t step);
 /* x [n]: the vectors' first numbers, then their second ones and so on, as n vectors again. */
 enum { TILE_TURN_MAX = 16 };
-void tile_turn(tile_kernel *k, ir_id *x, uint32_t n);
+void tile_turn(ir_builder *b, ir_id *x, uint32_t n);
 /* Elements [index, index + TILE_RUN) as f32, in runs[TILE_RUN / wide]. aligned: index is
  * a multiple of the vector. */
 void tile_load_run(tile_kernel *k, ir_memory from, ir_id index, bool aligned, ir_id *runs);
 /* One of those vectors, of `wide` elements. */
 ir_id tile_load_vector(tile_kernel *k, ir_memory from, ir_id index, bool aligned);
-ir_id tile_sum_vector(tile_kernel *k, ir_id x); /* of its lanes */
-ir_id tile_max_vector(tile_kernel *k, ir_id x);
-ir_id tile_min_vector(tile_kernel *k, ir_id x);
+ir_id tile_sum_vector(ir_builder *b, ir_id x); /* of its lanes */
+ir_id tile_max_vector(ir_builder *b, ir_id x);
+ir_id tile_min_vector(ir_builder *b, ir_id x);
 /* x of all lanes of the workgroup joined by op (add, min, max), in every lane; `at`: workgroup
  * array of `lanes` elements, used where there is more than one lane. Ends with a barrier, so
  * that `at` may be used again. */
 ir_id tile_reduce(tile_kernel *k, ir_op op, ir_id x, ir_memory at);
-ir_id tile_gelu(tile_kernel *k, ir_id x); /* tanh form, any width */
+ir_id tile_gelu(ir_builder *b, ir_id x); /* tanh form, any width */
 /* x - y, each byte of four words by itself. */
-ir_id tile_bytes_less(tile_kernel *k, ir_id x, ir_id y);
+ir_id tile_bytes_less(ir_builder *b, ir_id x, ir_id y);
 /* f32 as f16, any width: what is beyond its numbers becomes the largest of them. */
 ir_id tile_half(ir_builder *b, ir_id x);
 /* What f32 x was before it became one, if it was of this type: no rounding. IR_NO_ID: it was not. */
@@ -214,7 +214,7 @@ bool tile_aligned(const tile_kernel *k, const graph_tensor *t);
 
 /* A u32 that rises with f32 x, both zeros alike, above 0; of NaN: `nan`. Any width. */
 enum { TILE_LOWEST = 0x00800000 /* of minus infinity */ };
-ir_id tile_order(tile_kernel *k, ir_id x, uint32_t nan);
+ir_id tile_order(ir_builder *b, ir_id x, uint32_t nan);
 typedef struct tile_parts {
     uint32_t size, n;
 } tile_parts; /* of a row */

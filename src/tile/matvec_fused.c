@@ -377,10 +377,10 @@ static void tile_of(matvec_making *k, uint32_t kind, ir_id tile, matvec_tile *t)
     if (p->per == 2) t->w[1] = weight_of(k, 1, tile);
     t->rows = (tile_rows){.n = p->c.rows * p->per};
     ir_id base =
-        ir_add(b, tile_mul(ir, ir_sub(b, tile, matvec_chosen(k, kind, tile, begins, 1)), k->tile),
+        ir_add(b, tile_mul(b, ir_sub(b, tile, matvec_chosen(k, kind, tile, begins, 1)), k->tile),
                k->m.slot);
     for (uint32_t r = 0; r < p->c.rows; r++) {
-        t->result[r] = tile_add(ir, base, r * (p->c.wg / p->c.lanes));
+        t->result[r] = tile_add(b, base, r * (p->c.wg / p->c.lanes));
         ir_id row = ir_min(b, t->result[r], ir_sub(b, t->count, ir_u32(b, 1)));
         if (BUILD_HAS_ADAPTERS) t->row[r] = row;
         for (uint32_t j = 0; j < p->per; j++) {
@@ -405,7 +405,7 @@ static void store_result(matvec_making *k, uint32_t kind, ir_id tile, ir_id row,
     for (uint32_t i = kind; i < p->n; i++) { /* the segments of this type */
         if (p->s[i].type != p->s[kind].type) continue;
         ir_id at =
-            ir_add(b, tile_mul(ir, vector, p->s[i].out_stride), ir_add(b, row, k->out_offset[i]));
+            ir_add(b, tile_mul(b, vector, p->s[i].out_stride), ir_add(b, row, k->out_offset[i]));
         if (!alone)
             ir_if(b, ir_and(b, ir_ge(b, tile, ir_u32(b, k->begin[i])),
                             ir_lt(b, tile, ir_u32(b, k->begin[i + 1]))));
@@ -423,7 +423,7 @@ static void store_tile(matvec_making *k, uint32_t kind, ir_id tile, const matvec
     for (uint32_t r = 0; r < p->c.rows; r++)
         for (uint32_t v = 0; v < p->c.n_x; v++) {
             const uint32_t o = r * p->c.n_x + v;
-            ir_id vector = tile_add(ir, k->v.first, v), holds = ir_lt(b, t->result[r], t->count);
+            ir_id vector = tile_add(b, k->v.first, v), holds = ir_lt(b, t->result[r], t->count);
             if (p->c.n_x > 1 || p->vectors.rows.n.extent)
                 holds = ir_and(b, holds, ir_lt(b, vector, k->v.n));
             ir_if(b, ir_and(b, holds, ir_eq(b, k->m.lane, ir_u32(b, o % p->c.lanes))));
@@ -443,9 +443,9 @@ static void store_batch(matvec_making *k, uint32_t kind, ir_id tile, const matve
                    rows = p->c.rows * p->per;
     ir_id last = ir_sub(b, k->v.n, ir_u32(b, 1)), first = ir_sub(b, t->result[0], k->m.slot);
     for (uint32_t begin = 0; begin < all; begin += p->c.wg) {
-        ir_id i = tile_add(ir, ir_local(b, 0), begin), place = tile_rem(ir, i, k->tile),
-              v = tile_div(ir, i, k->tile), item = tile_mul(ir, tile_div(ir, place, slots), p->per),
-              slot = tile_rem(ir, place, slots), row = ir_add(b, first, place),
+        ir_id i = tile_add(b, ir_local(b, 0), begin), place = tile_rem(b, i, k->tile),
+              v = tile_div(b, i, k->tile), item = tile_mul(b, tile_div(b, place, slots), p->per),
+              slot = tile_rem(b, place, slots), row = ir_add(b, first, place),
               vector = ir_add(b, k->v.first, v);
         ir_id is_one = ir_lt(b, i, ir_u32(b, all)),
               holds = ir_and(b, ir_lt(b, row, t->count), ir_le(b, vector, last));
@@ -458,14 +458,14 @@ static void store_batch(matvec_making *k, uint32_t kind, ir_id tile, const matve
         }
         ir_if(b, holds);
         ir_id of[2] = {tile_matvec_left(&k->m, rows, item, v, slot), IR_NO_ID};
-        if (p->per == 2) of[1] = tile_matvec_left(&k->m, rows, tile_add(ir, item, 1), v, slot);
+        if (p->per == 2) of[1] = tile_matvec_left(&k->m, rows, tile_add(b, item, 1), v, slot);
         if (p->hands_on) ir_store(b, k->handed, i, tree_end_value(&k->end, vector, row, of));
         else store_result(k, kind, tile, row, vector, of);
         ir_end(b);
     }
     if (!p->hands_on) return;
     ir_barrier(b);
-    tile_matvec_hand_on(&k->m, k->handed, k->tile / 4, tile_mul(ir, tile, k->tile / 4),
+    tile_matvec_hand_on(&k->m, k->handed, k->tile / 4, tile_mul(b, tile, k->tile / 4),
                         p->s[0].rows / 4, k->v.first, k->v.n);
 }
 
@@ -479,9 +479,9 @@ static void keep_tile(matvec_making *k, const matvec_tile *t, const ir_id *sums)
         for (uint32_t v = 0; v < p->c.n_x; v++) {
             const uint32_t o = r * p->c.n_x + v;
             const ir_id *of = &sums[r * p->per * p->c.n_x + v];
-            ir_id vector = ir_min(b, tile_add(ir, k->v.first, v), last),
+            ir_id vector = ir_min(b, tile_add(b, k->v.first, v), last),
                   column = ir_min(b, t->result[r], ir_sub(b, t->count, one)),
-                  at = tile_add(ir, k->m.slot, v * k->tile + r * (p->c.wg / p->c.lanes));
+                  at = tile_add(b, k->m.slot, v * k->tile + r * (p->c.wg / p->c.lanes));
             ir_if(b, ir_eq(b, k->m.lane, ir_u32(b, o % p->c.lanes)));
             ir_store(b, k->handed, at,
                      tree_end_value(&k->end, vector, column,
@@ -498,7 +498,7 @@ static void store_kept(matvec_making *k, uint32_t kind, ir_id tile, const matvec
     if (makes_parts(p) && !p->hands_on) store_tile(k, kind, tile, t, sums);
     keep_tile(k, t, sums);
     if (!makes_parts(p) || p->hands_on)
-        tile_matvec_hand_on(&k->m, k->handed, k->tile / 4, tile_mul(&k->m.k, tile, k->tile / 4),
+        tile_matvec_hand_on(&k->m, k->handed, k->tile / 4, tile_mul(k->m.k.b, tile, k->tile / 4),
                             p->s[0].rows / 4, k->v.first, k->v.n);
     if (makes_parts(p)) matvec_parts_make(k, tile, !again);
 }

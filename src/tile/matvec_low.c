@@ -178,7 +178,7 @@ void matvec_low_fetch(matvec_making *k, uint32_t kind, ir_id tile, const matvec_
     for (uint32_t j = 0; each && j < p->per; j++) {
         const low_rows l = low_rows_of(k, kind, tile, j);
         for (uint32_t s = 0; s < each; s++) {
-            ir_id i = tile_add(&k->m.k, k->m.lane, s * p->c.lanes);
+            ir_id i = tile_add(b, k->m.lane, s * p->c.lanes);
             i = ir_select(b, ir_lt(b, i, l.r), i, ir_u32(b, 0));
             for (uint32_t n = 0; n < p->c.rows; n++)
                 ir_store(b, k->low_values, ir_u32(b, (n * p->per + j) * each + s),
@@ -196,11 +196,11 @@ static void add_element(matvec_making *k, const matvec_tile *t, uint32_t j, cons
     ir_id x[TILE_SUMS_MAX], last = ir_sub(b, k->v.n, ir_u32(b, 1));
     for (uint32_t v = 0; v < p->c.n_x; v++) {
         if (BUILD_HAS_JOINED_ADAPTERS && k->factors.several) { /* there are the workgroup's alone */
-            x[v] = ir_load(b, k->low, ir_add(b, tile_add(ir, l->at, v * p->low.made), i), 1);
+            x[v] = ir_load(b, k->low, ir_add(b, tile_add(b, l->at, v * p->low.made), i), 1);
             continue;
         }
-        ir_id vector = ir_min(b, tile_add(ir, k->v.first, v), last);
-        vector = ir_add(b, tile_mul(ir, vector, p->low.stride), ir_add(b, l->at, i));
+        ir_id vector = ir_min(b, tile_add(b, k->v.first, v), last);
+        vector = ir_add(b, tile_mul(b, vector, p->low.stride), ir_add(b, l->at, i));
         x[v] = ir_load(b, k->low, vector, 1);
     }
     for (uint32_t n = 0; n < p->c.rows; n++) {
@@ -221,7 +221,7 @@ void matvec_low_add(matvec_making *k, uint32_t kind, ir_id tile, const matvec_ti
     for (uint32_t j = 0; j < p->per; j++) {
         const low_rows l = low_rows_of(k, kind, tile, j);
         for (uint32_t s = 0; s < each; s++) {
-            ir_id i = tile_add(&k->m.k, k->m.lane, s * lanes);
+            ir_id i = tile_add(b, k->m.lane, s * lanes);
             ir_if(b, ir_lt(b, i, l.r));
             add_element(k, t, j, &l, i, s, each);
             ir_end(b);
@@ -248,15 +248,15 @@ void matvec_low_begin(matvec_making *k, bool again) {
     f->end = ir_u32(b, p->low.made);
     if (p->low.stored) {
         ir_id group = ir_group(b, 0), first = ir_u32(b, k->groups), is = ir_ge(b, group, first),
-              begin = tile_mul(&k->m.k, ir_sub(b, group, first), FACTORS_APART);
+              begin = tile_mul(b, ir_sub(b, group, first), FACTORS_APART);
         f->begin = ir_select(b, is, begin, f->begin);
-        f->end = ir_select(b, is, tile_add(&k->m.k, begin, FACTORS_APART), f->begin);
+        f->end = ir_select(b, is, tile_add(b, begin, FACTORS_APART), f->begin);
         return;
     }
     f->several = BUILD_HAS_JOINED_ADAPTERS && p->vectors.rows.bound > 1;
     for (uint32_t v = 0; f->several && v < p->c.n_x; v++) {
-        ir_id vector = ir_min(b, tile_add(&k->m.k, k->v.first, v), ir_sub(b, k->v.n, ir_u32(b, 1)));
-        f->scales_at[v] = tile_mul(&k->m.k, vector, p->low.factors_stride);
+        ir_id vector = ir_min(b, tile_add(b, k->v.first, v), ir_sub(b, k->v.n, ir_u32(b, 1)));
+        f->scales_at[v] = tile_mul(b, vector, p->low.factors_stride);
     }
     for (uint32_t i = 0; p->per == 1 && !again && i < p->n; i++) {
         ir_id is = ir_ge(b, ir_group(b, 0), ir_u32(b, k->begin[i])),

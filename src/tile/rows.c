@@ -36,11 +36,10 @@ enum { NOT_A_NUMBER = 1 /* key in argmax */ };
 
 /* ---- the largest ----------------------------------------------------------------------------- */
 
-ir_id tile_order(tile_kernel *k, ir_id x, uint32_t nan) {
-    ir_builder *b = k->b;
+ir_id tile_order(ir_builder *b, ir_id x, uint32_t nan) {
     const ir_instruction *i = ir_at(b, x);
     const uint32_t width = i ? i->width : 1;
-    ir_id bits = ir_bitcast(b, IR_U32, width, x), magnitude = tile_and(k, bits, 0x7fffffffu),
+    ir_id bits = ir_bitcast(b, IR_U32, width, x), magnitude = tile_and(b, bits, 0x7fffffffu),
           middle = ir_bits(b, IR_U32, width, 0x80000000u);
     ir_id key = ir_select(b, ir_ge(b, bits, middle), ir_sub(b, middle, magnitude),
                           ir_add(b, middle, magnitude));
@@ -60,35 +59,34 @@ static best best_begin(tile_kernel *k, uint32_t width) {
     return m;
 }
 
-static ir_id best_get(tile_kernel *k, const best *m, ir_memory from) {
-    return ir_load(k->b, from, ir_u32(k->b, 0), m->width);
+static ir_id best_get(ir_builder *b, const best *m, ir_memory from) {
+    return ir_load(b, from, ir_u32(b, 0), m->width);
 }
 
-static void best_set(tile_kernel *k, const best *m, ir_id key, ir_id index) {
-    const ir_id zero = ir_u32(k->b, 0);
-    ir_store(k->b, m->key, zero, key);
-    ir_store(k->b, m->index, zero, index);
+static void best_set(ir_builder *b, const best *m, ir_id key, ir_id index) {
+    const ir_id zero = ir_u32(b, 0);
+    ir_store(b, m->key, zero, key);
+    ir_store(b, m->index, zero, index);
 }
 
-static void best_clear(tile_kernel *k, const best *m) {
-    best_set(k, m, ir_bits(k->b, IR_U32, m->width, 0), ir_bits(k->b, IR_U32, m->width, UINT32_MAX));
+static void best_clear(ir_builder *b, const best *m) {
+    best_set(b, m, ir_bits(b, IR_U32, m->width, 0), ir_bits(b, IR_U32, m->width, UINT32_MAX));
 }
 
 /* Takes keys above 0 where they are larger; `index` rises from call to call. */
-static void best_take(tile_kernel *k, const best *m, ir_id key, ir_id index) {
-    ir_builder *b = k->b;
-    const ir_id own = best_get(k, m, m->key), better = ir_gt(b, key, own);
-    best_set(k, m, ir_select(b, better, key, own),
-             ir_select(b, better, index, best_get(k, m, m->index)));
+static void best_take(ir_builder *b, const best *m, ir_id key, ir_id index) {
+    const ir_id own = best_get(b, m, m->key), better = ir_gt(b, key, own);
+    best_set(b, m, ir_select(b, better, key, own),
+             ir_select(b, better, index, best_get(b, m, m->index)));
 }
 
 /* Of all lanes; the first of those alike. */
 static void best_join(tile_kernel *k, const best *m, ir_id *key, ir_id *index) {
     ir_builder *b = k->b;
-    const ir_id keys = best_get(k, m, m->key), none = ir_bits(b, IR_U32, m->width, UINT32_MAX);
-    *key = tile_reduce(k, IR_MAX, tile_max_vector(k, keys), m->joined);
-    const ir_id first = tile_min_vector(k, ir_select(b, ir_eq(b, keys, ir_splat(b, *key, m->width)),
-                                                     best_get(k, m, m->index), none));
+    const ir_id keys = best_get(b, m, m->key), none = ir_bits(b, IR_U32, m->width, UINT32_MAX);
+    *key = tile_reduce(k, IR_MAX, tile_max_vector(b, keys), m->joined);
+    const ir_id first = tile_min_vector(b, ir_select(b, ir_eq(b, keys, ir_splat(b, *key, m->width)),
+                                                     best_get(b, m, m->index), none));
     *index = tile_reduce(k, IR_MIN, first, m->joined);
 }
 
@@ -206,8 +204,8 @@ static bool chosen_now(const rows *r) {
 }
 
 static ir_id indices_of(rows *r, ir_id first) {
-    tile_kernel *k = r->walk.k;
-    return ir_add(k->b, ir_splat(k->b, first, r->f.wide), tile_ramp(k, r->f.wide, 0, 1));
+    ir_builder *b = r->walk.k->b;
+    return ir_add(b, ir_splat(b, first, r->f.wide), tile_ramp(b, r->f.wide, 0, 1));
 }
 
 static void take_chosen(rows *r, tree_spot *s) {
@@ -215,7 +213,7 @@ static void take_chosen(rows *r, tree_spot *s) {
     const ir_id x = tree_value_at(&r->walk, s, r->walk.t.chosen);
     if (r->s.keeps) ir_store(r->walk.k->b, r->kept, s->column, x);
     else
-        best_take(r->walk.k, &r->best, tile_order(r->walk.k, x, r->s.nan),
+        best_take(r->walk.k->b, &r->best, tile_order(r->walk.k->b, x, r->s.nan),
                   indices_of(r, s->column));
 }
 
@@ -239,7 +237,7 @@ static ir_id scan_lanes(rows *r, uint32_t v, ir_id x, ir_id *all) {
     *all = x;
     for (uint32_t step = 1; step < r->f.lanes; step *= 2) {
         const ir_id other = rows_swapped(r, *all, step),
-                    upper = ir_ne(b, tile_and(r->walk.k, r->lane, step), ir_u32(b, 0));
+                    upper = ir_ne(b, tile_and(b, r->lane, step), ir_u32(b, 0));
         before = scanned(r, v, before, ir_select(b, upper, other, zero));
         *all = scanned(r, v, *all, other);
     }
@@ -248,13 +246,12 @@ static ir_id scan_lanes(rows *r, uint32_t v, ir_id x, ir_id *all) {
 
 /* Each element of a vector joined with those before it. */
 static ir_id scan_vector(rows *r, uint32_t v, ir_id x, uint32_t width) {
-    tile_kernel *k = r->walk.k;
-    ir_builder *b = k->b;
+    ir_builder *b = r->walk.k->b;
     const ir_id zero = scan_neutral(r, v, width);
     for (uint32_t step = 1; step < width; step *= 2) {
         uint64_t from = 0;
         for (uint32_t e = step; e < width; e++) from |= (uint64_t)(e - step) << (4 * e);
-        const ir_id there = ir_ge(b, tile_ramp(k, width, 0, 1), ir_bits(b, IR_U32, width, step));
+        const ir_id there = ir_ge(b, tile_ramp(b, width, 0, 1), ir_bits(b, IR_U32, width, step));
         x = scanned(r, v, x, ir_select(b, there, ir_swizzle(b, x, width, from), zero));
     }
     return x;
@@ -330,8 +327,7 @@ static void in_registers(rows *r, uint32_t d, ir_id valid) {
     tree_spot s[CHUNK_MAX];
     ir_id inside = IR_NO_ID; /* the last vector is one */
     for (uint32_t i = 0; i < f->chunks; i++) {
-        ir_id at =
-            tile_add(r->walk.k, tile_mul(r->walk.k, r->lane, f->wide), i * f->lanes * f->wide);
+        ir_id at = tile_add(b, tile_mul(b, r->lane, f->wide), i * f->lanes * f->wide);
         if ((i + 1) * f->lanes * f->wide > d) {
             inside = ir_lt(b, at, ir_u32(b, d));
             at = ir_min(b, at, ir_u32(b, d - f->wide));
@@ -407,7 +403,7 @@ static void in_loops(rows *r, uint32_t d, ir_id begin, ir_id end) {
                 all[n] = in_blocks ? ir_register(b, r->walk.t.real, f->wide) : cells[n];
         begin_sums(r, all);
         clear_scans(r, r->blocks);
-        const ir_id own = tile_mul(r->walk.k, r->lane, f->wide),
+        const ir_id own = tile_mul(b, r->lane, f->wide),
                     first = f->lanes == 1 || together ? begin : ir_add(b, begin, own);
         ir_id from = first, to = end;
         if (in_blocks) {
@@ -415,7 +411,7 @@ static void in_loops(rows *r, uint32_t d, ir_id begin, ir_id end) {
             begin_sums(r, cells);
             clear_scans(r, r->carry);
             from = ir_add(b, at, first);
-            to = ir_min(b, tile_add(r->walk.k, at, block), end);
+            to = ir_min(b, tile_add(b, at, block), end);
         }
         ir_id i = ir_loop(b, from, to, step), inside = IR_NO_ID;
         if (together) { /* the last step is not one of all lanes */
@@ -489,8 +485,8 @@ static void store_best(tile_kernel *k, const best *m, ir_memory out, ir_id at, b
     best_join(k, m, &top, &index);
     only_first_lane(k);
     if (is_part) {
-        ir_store(b, out, tile_mul(k, at, 2), top);
-        ir_store(b, out, tile_add(k, tile_mul(k, at, 2), 1), index);
+        ir_store(b, out, tile_mul(b, at, 2), top);
+        ir_store(b, out, tile_add(b, tile_mul(b, at, 2), 1), index);
     } else {
         ir_store(b, out, at, ir_cast(b, IR_I32, index));
     }
@@ -515,20 +511,20 @@ static void store_turns(rows *r, ir_memory values, ir_memory indices, ir_id row)
     ir_set(b, last_key, ir_u32(b, UINT32_MAX));
     ir_set(b, last, zero);
     const ir_id turn = ir_loop(b, zero, ir_u32(b, n_best), ir_u32(b, 1));
-    best_clear(k, &r->best);
-    const ir_id i = ir_loop(b, tile_mul(k, r->lane, wide), r->length, ir_u32(b, k->lanes * wide));
-    const ir_id key = tile_order(k, chosen_at(r, i, wide), TILE_LOWEST), index = indices_of(r, i);
+    best_clear(b, &r->best);
+    const ir_id i = ir_loop(b, tile_mul(b, r->lane, wide), r->length, ir_u32(b, k->lanes * wide));
+    const ir_id key = tile_order(b, chosen_at(r, i, wide), TILE_LOWEST), index = indices_of(r, i);
     const ir_id before = ir_splat(b, ir_get(b, last_key), wide),
                 behind = ir_gt(b, index, ir_splat(b, ir_get(b, last), wide));
     const ir_id left = ir_or(b, ir_lt(b, key, before), ir_and(b, ir_eq(b, key, before), behind));
-    best_take(k, &r->best, ir_select(b, left, key, ir_bits(b, IR_U32, wide, 0)), index);
+    best_take(b, &r->best, ir_select(b, left, key, ir_bits(b, IR_U32, wide, 0)), index);
     ir_end(b);
     ir_id top, found;
     best_join(k, &r->best, &top, &found);
     ir_set(b, last_key, top);
     ir_set(b, last, found);
     only_first_lane(k);
-    const ir_id to = ir_add(b, tile_mul(k, row, n_best), turn),
+    const ir_id to = ir_add(b, tile_mul(b, row, n_best), turn),
                 lowest = ir_le(b, top, ir_u32(b, TILE_LOWEST));
     const ir_id at = tree_row_varies(&r->walk.t)
                          ? ir_min(b, found, ir_u32(b, tree_row_length(&r->walk.t) - 1))
@@ -589,23 +585,23 @@ static beryl_status rows_kernel(lowering *l, const graph_node *node, const tree 
             c->t.values[i].array = ir_register(b, r->walk.t.real, d);
     if (s->kind) r->best = best_begin(&k, f->wide);
     if (s->keeps) r->kept = ir_workgroup(b, r->walk.t.real, d);
-    const ir_id local = ir_local(b, 0), group = tile_group(&k);
-    r->lane = f->lanes == 1 ? ir_u32(b, 0) : f->rows > 1 ? tile_rem(&k, local, f->lanes) : local;
+    const ir_id local = ir_local(b, 0), group = tile_group(b);
+    r->lane = f->lanes == 1 ? ir_u32(b, 0) : f->rows > 1 ? tile_rem(b, local, f->lanes) : local;
     ir_id row = group, begin = ir_u32(b, 0);
     r->length = tree_walk_length(c);
     r->count = tree_row_varies(t) ? ir_cast(b, t->real, r->length) : ir_number(b, t->real, 1, d);
     ir_id end = r->length;
-    if (f->rows > 1) row = ir_add(b, tile_mul(&k, group, f->rows), tile_div(&k, local, f->lanes));
+    if (f->rows > 1) row = ir_add(b, tile_mul(b, group, f->rows), tile_div(b, local, f->lanes));
     if (s->kind == SEARCH_PARTS) {
-        row = tile_div(&k, group, s->parts.n);
-        begin = tile_mul(&k, tile_rem(&k, group, s->parts.n), s->parts.size);
-        end = ir_min(b, tile_add(&k, begin, s->parts.size), end);
+        row = tile_div(b, group, s->parts.n);
+        begin = tile_mul(b, tile_rem(b, group, s->parts.n), s->parts.size);
+        end = ir_min(b, tile_add(b, begin, s->parts.size), end);
     }
     const bool all_valid = f->rows > 1 && f->chunks; /* what is no row does another one's work */
     const ir_id outer = tree_place(c, row, f->across ? f->wide : 1, all_valid, c->row),
                 valid = ir_lt(b, outer, c->size[0]);
     if (!all_valid) ir_if(b, valid);
-    if (s->kind) best_clear(&k, &r->best);
+    if (s->kind) best_clear(b, &r->best);
     if (f->chunks) in_registers(r, d, all_valid ? valid : IR_NO_ID);
     else if (s->kind != SEARCH_TURNS || s->keeps) in_loops(r, d, begin, end);
     store_numbers(r, all_valid ? valid : IR_NO_ID);
@@ -629,13 +625,13 @@ static beryl_status join_parts(lowering *l, const graph_node *node, const tree *
               out = tile_write(&k, "out", t->choice->out[0]);
     ir_id n = tile_count(&k, "n", lower_count_of(t->shape->dim[0]));
     best m = best_begin(&k, 1);
-    ir_id row = tile_group(&k);
+    ir_id row = tile_group(b);
     ir_if(b, ir_lt(b, row, n));
-    best_clear(&k, &m);
+    best_clear(b, &m);
     ir_id i = ir_loop(b, k.lanes == 1 ? ir_u32(b, 0) : ir_local(b, 0), ir_u32(b, p.n),
                       ir_u32(b, k.lanes));
-    ir_id at = tile_mul(&k, ir_add(b, tile_mul(&k, row, p.n), i), 2);
-    best_take(&k, &m, ir_load(b, from, at, 1), ir_load(b, from, tile_add(&k, at, 1), 1));
+    ir_id at = tile_mul(b, ir_add(b, tile_mul(b, row, p.n), i), 2);
+    best_take(b, &m, ir_load(b, from, at, 1), ir_load(b, from, tile_add(b, at, 1), 1));
     ir_end(b);
     store_best(&k, &m, out, row, false);
     ir_end(b);

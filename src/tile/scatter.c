@@ -27,20 +27,20 @@ static void number_axis(numbering *to, uint32_t axis, uint32_t size) {
 }
 
 /* number -> at[axis] of its axes */
-static void take_apart(tile_kernel *k, const numbering *of, ir_id number, ir_id *at) {
+static void take_apart(ir_builder *b, const numbering *of, ir_id number, ir_id *at) {
     for (uint32_t i = of->n; i-- > 0;) {
-        at[of->axis[i]] = i ? tile_rem(k, number, of->size[i]) : number;
-        if (i) number = tile_div(k, number, of->size[i]);
+        at[of->axis[i]] = i ? tile_rem(b, number, of->size[i]) : number;
+        if (i) number = tile_div(b, number, of->size[i]);
     }
 }
 
 /* Where that is in t, from `place` on. */
-static ir_id place_in(tile_kernel *k, const numbering *of, const graph_tensor *t, const ir_id *at,
+static ir_id place_in(ir_builder *b, const numbering *of, const graph_tensor *t, const ir_id *at,
                       ir_id place) {
     for (uint32_t i = 0; i < of->n; i++) {
         const uint32_t axis = of->axis[i];
         if (t->stride[axis] && t->dim[axis].size > 1)
-            place = ir_add(k->b, place, tile_mul(k, at[axis], t->stride[axis]));
+            place = ir_add(b, place, tile_mul(b, at[axis], t->stride[axis]));
     }
     return place;
 }
@@ -58,11 +58,11 @@ static run_sizes sizes_in(tile_kernel *k, const graph_tensor *t) {
 }
 
 /* `inside`, and places that the run has. */
-static ir_id in_run(tile_kernel *k, const numbering *of, const run_sizes *s, const ir_id *at,
+static ir_id in_run(ir_builder *b, const numbering *of, const run_sizes *s, const ir_id *at,
                     ir_id inside) {
     for (uint32_t i = 0; i < of->n; i++)
         if (s->of[of->axis[i]] != IR_NO_ID)
-            inside = ir_and(k->b, inside, ir_lt(k->b, at[of->axis[i]], s->of[of->axis[i]]));
+            inside = ir_and(b, inside, ir_lt(b, at[of->axis[i]], s->of[of->axis[i]]));
     return inside;
 }
 
@@ -101,14 +101,14 @@ static ir_id slot_of(void *user, tile_kernel *k, ir_id row, ir_id pair) {
     ir_id at[GRAPH_RANK_MAX], within;
     (void)row;
     ir_set(b, s->held, ir_u32(b, s->n_slot));
-    take_apart(k, &s->pairs, pair, at);
-    ir_if(b, in_run(k, &s->pairs, &s->run, at, ir_bool(b, true)));
+    take_apart(b, &s->pairs, pair, at);
+    ir_if(b, in_run(b, &s->pairs, &s->run, at, ir_bool(b, true)));
     at[s->axis] =
-        tile_index_at(k, s->from, place_in(k, &s->pairs, s->ids, at, s->offset), s->size, &within);
+        tile_index_at(b, s->from, place_in(b, &s->pairs, s->ids, at, s->offset), s->size, &within);
     ir_if(b, within);
     ir_id slot = ir_u32(b, 0);
     for (uint32_t i = 0; i < s->slots.n; i++)
-        slot = ir_add(b, tile_mul(k, slot, s->slots.size[i]), at[s->slots.axis[i]]);
+        slot = ir_add(b, tile_mul(b, slot, s->slots.size[i]), at[s->slots.axis[i]]);
     ir_set(b, s->held, slot);
     ir_end(b);
     ir_end(b);
@@ -126,20 +126,20 @@ static beryl_status scatter_last(scattering *s, beryl_error *error) {
               out = tile_write(&k, "out", s->node->out[0]);
     const run_sizes run = sizes_in(&k, s->updates);
     const ir_id offset = tile_u32(&k, "offset", s->updates->offset), lane = tile_lane(&k),
-                pair = tile_div(&k, lane, s->n_inner), end = ir_u32(b, n - 1);
+                pair = tile_div(b, lane, s->n_inner), end = ir_u32(b, n - 1);
     ir_id at[GRAPH_RANK_MAX];
-    take_apart(&k, &s->inner, tile_rem(&k, lane, s->n_inner), at);
-    ir_if(b, in_run(&k, &s->inner, &run, at, ir_lt(b, pair, ir_u32(b, n))));
+    take_apart(b, &s->inner, tile_rem(b, lane, s->n_inner), at);
+    ir_if(b, in_run(b, &s->inner, &run, at, ir_lt(b, pair, ir_u32(b, n))));
     const ir_id key = ir_load(b, keys, pair, 1),
-                next = ir_load(b, keys, ir_min(b, tile_add(&k, pair, 1), end), 1),
+                next = ir_load(b, keys, ir_min(b, tile_add(b, pair, 1), end), 1),
                 last = ir_or(b, ir_ne(b, key, next), ir_eq(b, pair, end));
     ir_if(b, ir_and(b, last, ir_lt(b, key, ir_u32(b, s->n_slot))));
-    ir_id from = place_in(&k, &s->inner, s->updates, at, offset),
-          to = place_in(&k, &s->inner, s->out, at, ir_u32(b, 0));
-    take_apart(&k, &s->pairs, ir_load(b, places, pair, 1), at);
-    from = place_in(&k, &s->pairs, s->updates, at, from);
-    take_apart(&k, &s->slots, key, at);
-    to = place_in(&k, &s->slots, s->out, at, to);
+    ir_id from = place_in(b, &s->inner, s->updates, at, offset),
+          to = place_in(b, &s->inner, s->out, at, ir_u32(b, 0));
+    take_apart(b, &s->pairs, ir_load(b, places, pair, 1), at);
+    from = place_in(b, &s->pairs, s->updates, at, from);
+    take_apart(b, &s->slots, key, at);
+    to = place_in(b, &s->slots, s->out, at, to);
     ir_store(b, out, to, ir_load(b, updates, from, 1));
     ir_end(b);
     ir_end(b);
@@ -160,8 +160,8 @@ static void add_to_slot(adding *a) {
     ir_builder *b = a->k.b;
     const ir_id key = ir_get(b, a->key);
     ir_if(b, ir_lt(b, key, ir_u32(b, s->n_slot)));
-    take_apart(&a->k, &s->slots, key, a->at);
-    const ir_id to = place_in(&a->k, &s->slots, s->out, a->at, a->row),
+    take_apart(b, &s->slots, key, a->at);
+    const ir_id to = place_in(b, &s->slots, s->out, a->at, a->row),
                 old = ir_cast(b, s->sum, ir_load(b, a->out, to, 1));
     ir_store(b, a->out, to, ir_cast(b, s->type, ir_add(b, old, ir_get(b, a->sum))));
     ir_end(b);
@@ -170,8 +170,8 @@ static void add_to_slot(adding *a) {
 /* What the stretch begins (0) or ends (1) with goes on to the next level. */
 static void pass_on(adding *a, uint32_t which, ir_id sum) {
     ir_builder *b = a->k.b;
-    const ir_id to = tile_add(&a->k, tile_mul(&a->k, a->stretch, 2), which);
-    ir_store(b, a->values, ir_add(b, tile_mul(&a->k, to, a->s->n_inner), a->inner), sum);
+    const ir_id to = tile_add(b, tile_mul(b, a->stretch, 2), which);
+    ir_store(b, a->values, ir_add(b, tile_mul(b, to, a->s->n_inner), a->inner), sum);
     ir_if(b, ir_eq(b, a->inner, ir_u32(b, 0)));
     ir_store(b, a->keys, to, ir_get(b, a->key));
     ir_end(b);
@@ -238,13 +238,13 @@ static beryl_status scatter_level(scattering *s, uint32_t level, uint32_t n, ber
     const run_sizes run = sizes_in(k, s->updates);
     const ir_id offset = tile_u32(k, "offset", s->updates->offset), zero = ir_u32(b, 0),
                 one = ir_u32(b, 1), lane = tile_lane(k), nothing = ir_number(b, s->sum, 1, 0);
-    a->stretch = tile_div(k, lane, s->n_inner);
-    a->inner = tile_rem(k, lane, s->n_inner);
-    take_apart(k, &s->inner, a->inner, a->at);
-    ir_if(b, in_run(k, &s->inner, &run, a->at, ir_lt(b, a->stretch, ir_u32(b, a->n_stretch))));
-    a->row = place_in(k, &s->inner, s->out, a->at, zero);
-    const ir_id from_row = place_in(k, &s->inner, s->updates, a->at, offset),
-                from = tile_mul(k, a->stretch, STRETCH),
+    a->stretch = tile_div(b, lane, s->n_inner);
+    a->inner = tile_rem(b, lane, s->n_inner);
+    take_apart(b, &s->inner, a->inner, a->at);
+    ir_if(b, in_run(b, &s->inner, &run, a->at, ir_lt(b, a->stretch, ir_u32(b, a->n_stretch))));
+    a->row = place_in(b, &s->inner, s->out, a->at, zero);
+    const ir_id from_row = place_in(b, &s->inner, s->updates, a->at, offset),
+                from = tile_mul(b, a->stretch, STRETCH),
                 left = ir_min(b, ir_sub(b, ir_u32(b, n), from), ir_u32(b, STRETCH));
     ir_set(b, a->key, ir_load(b, keys, from, 1));
     ir_set(b, a->sum, nothing);
@@ -258,12 +258,12 @@ static beryl_status scatter_level(scattering *s, uint32_t level, uint32_t n, ber
     ir_if(b, ir_lt(b, key, ir_u32(b, s->n_slot))); /* other updates may not be there */
     ir_id value;
     if (level) {
-        value = ir_load(b, values, ir_add(b, tile_mul(k, i, s->n_inner), a->inner), 1);
+        value = ir_load(b, values, ir_add(b, tile_mul(b, i, s->n_inner), a->inner), 1);
     } else {
         ir_id at[GRAPH_RANK_MAX];
-        take_apart(k, &s->pairs, ir_load(b, places, i, 1), at);
+        take_apart(b, &s->pairs, ir_load(b, places, i, 1), at);
         value = ir_cast(b, s->sum,
-                        ir_load(b, values, place_in(k, &s->pairs, s->updates, at, from_row), 1));
+                        ir_load(b, values, place_in(b, &s->pairs, s->updates, at, from_row), 1));
     }
     ir_store(b, held, zero, value);
     ir_set(b, a->sum, ir_add(b, ir_get(b, a->sum), ir_load(b, held, zero, 1)));
@@ -295,19 +295,18 @@ static ir_id in_band(banded *x, ir_id slot) {
 
 static void put_pair(banded *x, ir_id pair, ir_id slot) {
     scattering *s = x->s;
-    tile_kernel *k = &x->k;
-    ir_builder *b = k->b;
+    ir_builder *b = x->k.b;
     const ir_id zero = ir_u32(b, 0), one = ir_u32(b, 1);
     ir_id at[GRAPH_RANK_MAX], inner = zero;
-    take_apart(k, &s->pairs, pair, at);
-    ir_id from = place_in(k, &s->pairs, s->updates, at, x->offset);
-    take_apart(k, &s->slots, slot, at);
-    ir_id to = place_in(k, &s->slots, s->out, at, x->base);
+    take_apart(b, &s->pairs, pair, at);
+    ir_id from = place_in(b, &s->pairs, s->updates, at, x->offset);
+    take_apart(b, &s->slots, slot, at);
+    ir_id to = place_in(b, &s->slots, s->out, at, x->base);
     if (s->n_inner > 1) inner = ir_loop(b, zero, ir_u32(b, s->n_inner), one);
-    take_apart(k, &s->inner, inner, at);
-    ir_if(b, in_run(k, &s->inner, &s->run, at, ir_bool(b, true)));
-    from = place_in(k, &s->inner, s->updates, at, from);
-    to = place_in(k, &s->inner, s->out, at, to);
+    take_apart(b, &s->inner, inner, at);
+    ir_if(b, in_run(b, &s->inner, &s->run, at, ir_bool(b, true)));
+    from = place_in(b, &s->inner, s->updates, at, from);
+    to = place_in(b, &s->inner, s->out, at, to);
     ir_id value = ir_load(b, x->updates, from, 1);
     if (s->node->op != OP_SCATTER) value = ir_add(b, ir_load(b, x->to, to, 1), value);
     ir_store(b, x->to, to, value);
@@ -326,7 +325,7 @@ static void list_pairs(banded *x) {
     const ir_id zero = ir_u32(b, 0), one = ir_u32(b, 1), all = ir_u32(b, n),
                 first = ir_loop(b, zero, all, ir_u32(b, list));
     ir_set(b, count, zero);
-    const ir_id pair = ir_loop(b, first, ir_min(b, tile_add(&x->k, first, list), all), one),
+    const ir_id pair = ir_loop(b, first, ir_min(b, tile_add(b, first, list), all), one),
                 slot = slot_of(x->s, &x->k, zero, pair), at = ir_get(b, count);
     ir_store(b, pairs, at, pair);
     ir_store(b, slots, at, slot);
@@ -355,8 +354,8 @@ static beryl_status scatter_bands(scattering *s, beryl_error *error) {
     ir_builder *b = k->b;
     x->to = tile_write(k, "out", s->node->out[0]);
     x->base = ir_u32(b, 0);
-    const ir_id group = tile_group(k);
-    x->from = tile_mul(k, group, band);
+    const ir_id group = tile_group(b);
+    x->from = tile_mul(b, group, band);
     x->size = ir_min(b, ir_sub(b, ir_u32(b, s->n_slot), x->from), ir_u32(b, band));
     ir_if(b, ir_lt(b, group, ir_u32(b, n)));
     if (n > 1) {
@@ -399,15 +398,15 @@ static beryl_status scatter_copies(scattering *s, beryl_error *error) {
     tile_kernel *k = &x->k;
     ir_builder *b = k->b;
     x->to = copies(s, k, IR_READ_WRITE);
-    const ir_id group = tile_group(k), one = ir_u32(b, 1), first = tile_mul(k, group, each);
-    x->base = tile_mul(k, group, size);
+    const ir_id group = tile_group(b), one = ir_u32(b, 1), first = tile_mul(b, group, each);
+    x->base = tile_mul(b, group, size);
     x->from = ir_u32(b, 0);
     x->size = ir_u32(b, s->n_slot);
     ir_if(b, ir_lt(b, group, ir_u32(b, units)));
-    const ir_id i = ir_loop(b, x->base, tile_add(k, x->base, size), one);
+    const ir_id i = ir_loop(b, x->base, tile_add(b, x->base, size), one);
     ir_store(b, x->to, i, ir_number(b, s->type, 1, 0));
     ir_end(b);
-    const ir_id pair = ir_loop(b, first, ir_min(b, tile_add(k, first, each), ir_u32(b, n)), one),
+    const ir_id pair = ir_loop(b, first, ir_min(b, tile_add(b, first, each), ir_u32(b, n)), one),
                 slot = slot_of(s, k, one, pair);
     ir_if(b, in_band(x, slot));
     put_pair(x, pair, slot);
@@ -424,13 +423,13 @@ static beryl_status scatter_sums(scattering *s, beryl_error *error) {
     tile_begin(&k, s->l, s->node, "scatter_sums", 1);
     ir_builder *b = k.b;
     ir_memory from = copies(s, &k, IR_READ), out = tile_write(&k, "out", s->node->out[0]);
-    const ir_id group = tile_group(&k), first = tile_mul(&k, group, STEP);
+    const ir_id group = tile_group(b), first = tile_mul(b, group, STEP);
     ir_if(b, ir_lt(b, group, ir_u32(b, n)));
     const ir_id i =
-        ir_loop(b, first, ir_min(b, tile_add(&k, first, STEP), ir_u32(b, size)), ir_u32(b, 1));
+        ir_loop(b, first, ir_min(b, tile_add(b, first, STEP), ir_u32(b, size)), ir_u32(b, 1));
     ir_id sum = ir_load(b, out, i, 1);
     for (uint32_t unit = 0; unit < units; unit++)
-        sum = ir_add(b, sum, ir_load(b, from, tile_add(&k, i, unit * size), 1));
+        sum = ir_add(b, sum, ir_load(b, from, tile_add(b, i, unit * size), 1));
     ir_store(b, out, i, sum);
     ir_end(b), ir_end(b);
     return tile_end(&k, (lower_count){n, 0}, 1, error);
@@ -505,18 +504,17 @@ static beryl_status search(lowering *l, const graph_node *node, const numbering 
     ir_id at[GRAPH_RANK_MAX];
     ir_if(b, ir_lt(b, lane, ir_u32(b, o->n_chunk)));
     ir_set(b, found, put ? ir_load(b, counts, lane, 1) : zero);
-    const ir_id first = tile_mul(&k, lane, o->each),
+    const ir_id first = tile_mul(b, lane, o->each),
                 i = ir_add(b, first, ir_loop(b, zero, ir_u32(b, o->each), one));
-    take_apart(&k, of, i, at);
-    ir_if(b, in_run(&k, of, &run, at, ir_lt(b, i, ir_u32(b, o->n))));
-    ir_id value = ir_load(b, from, place_in(&k, of, x, at, offset), 1);
+    take_apart(b, of, i, at);
+    ir_if(b, in_run(b, of, &run, at, ir_lt(b, i, ir_u32(b, o->n))));
+    ir_id value = ir_load(b, from, place_in(b, of, x, at, offset), 1);
     if (ir_type_in(type, IR_FLOATS) && type != IR_F64) value = ir_cast(b, IR_F32, value);
     const ir_type as = type == IR_F64 || !ir_type_in(type, IR_FLOATS) ? type : IR_F32;
     ir_if(b, ir_ne(b, value, ir_number(b, as, 1, 0)));
     const ir_id n = ir_get(b, found);
     for (uint32_t axis = 0; put && axis < x->rank; axis++)
-        ir_store(b, out, tile_add(&k, tile_mul(&k, n, x->rank), axis),
-                 ir_cast(b, IR_I32, at[axis]));
+        ir_store(b, out, tile_add(b, tile_mul(b, n, x->rank), axis), ir_cast(b, IR_I32, at[axis]));
     ir_set(b, found, ir_add(b, n, one));
     ir_end(b);
     ir_end(b);

@@ -20,13 +20,13 @@ beryl_status tile_set_rows(lowering *l, const graph_node *node, beryl_error *err
     ir_id n = tile_count(&k, "n", lower_count_of(x->dim[0]));
     ir_id x_offset = tile_u32(&k, "x_offset", x->offset);
     ir_id index_offset = tile_u32(&k, "index_offset", graph_tensor_at(l->g, node->in[2])->offset);
-    ir_id lane = tile_lane(&k), row = tile_div(&k, lane, d), column = tile_rem(&k, lane, d);
+    ir_id lane = tile_lane(&k), row = tile_div(b, lane, d), column = tile_rem(b, lane, d);
     ir_if(b, ir_lt(b, row, n));
     /* below 0: very large */
     ir_id place = ir_cast(b, IR_U32, ir_load(b, index, ir_add(b, index_offset, row), 1));
     ir_if(b, ir_lt(b, place, ir_u32(b, state->dim[0].size)));
-    ir_id at = ir_add(b, ir_add(b, x_offset, tile_mul(&k, row, x->stride[0])), column);
-    ir_store(b, to, ir_add(b, tile_mul(&k, place, d), column), ir_load(b, from, at, 1));
+    ir_id at = ir_add(b, ir_add(b, x_offset, tile_mul(b, row, x->stride[0])), column);
+    ir_store(b, to, ir_add(b, tile_mul(b, place, d), column), ir_load(b, from, at, 1));
     ir_end(b);
     ir_end(b);
     return tile_end(&k, lower_count_times(lower_count_of(x->dim[0]), d), MOVED_LANES, error);

@@ -149,8 +149,8 @@ static beryl_status halve_vectors(lowering *l, const graph_node *node, const til
 
 /* Where word `at` of a group's words lies in workgroup memory: a few are left out, so that the
  * runs of neighbouring lanes lie in different banks. */
-static ir_id place_of(tile_kernel *k, ir_id at) {
-    return ir_add(k->b, at, tile_mul(k, tile_div(k, at, UNPACK_RUN), UNPACK_WIDE));
+static ir_id place_of(ir_builder *b, ir_id at) {
+    return ir_add(b, at, tile_mul(b, tile_div(b, at, UNPACK_RUN), UNPACK_WIDE));
 }
 
 /* A group's words from workgroup memory: neighbouring lanes store neighbouring ones. */
@@ -159,10 +159,10 @@ static void store_unpacked(tile_kernel *k, ir_memory from, ir_memory to, ir_id f
     ir_builder *b = k->b;
     ir_barrier(b);
     for (uint32_t turn = 0; turn < each / UNPACK_WIDE; turn++) {
-        ir_id i = tile_mul(k, tile_add(k, ir_local(b, 0), turn * k->lanes), UNPACK_WIDE),
+        ir_id i = tile_mul(b, tile_add(b, ir_local(b, 0), turn * k->lanes), UNPACK_WIDE),
               at = ir_add(b, first, i);
         ir_if(b, ir_lt(b, at, end));
-        ir_store(b, to, at, ir_load(b, from, place_of(k, i), UNPACK_WIDE));
+        ir_store(b, to, at, ir_load(b, from, place_of(b, i), UNPACK_WIDE));
         ir_end(b);
     }
 }
@@ -186,28 +186,28 @@ static beryl_status unpack_rows(lowering *l, const graph_node *node, const tile_
               to = one ? out : ir_workgroup(b, IR_U32, all + all / UNPACK_RUN * UNPACK_WIDE);
     ir_id from = tile_u32(k, "first", first), count = tile_u32(k, "rows", rows),
           blocks = tile_u32(k, "blocks", w.blocks);
-    ir_id depth = tile_mul(k, blocks, p->k / w.blocks), units = tile_mul(k, blocks, w.chunks);
+    ir_id depth = tile_mul(b, blocks, p->k / w.blocks), units = tile_mul(b, blocks, w.chunks);
     ir_id lane = tile_lane(k), row = one ? lane : ir_div(b, lane, units),
           unit = one ? lane : ir_mod(b, lane, units), values[4];
-    ir_id begin = one ? IR_NO_ID : tile_mul(k, tile_group(k), all);
+    ir_id begin = one ? IR_NO_ID : tile_mul(b, tile_group(b), all);
     tile_chunk c;
     ir_if(b, ir_lt(b, row, count));
     if (one) unit = ir_loop(b, ir_u32(b, 0), units, ir_u32(b, 1));
-    ir_id block = tile_div(k, unit, w.chunks), part = tile_rem(k, unit, w.chunks);
+    ir_id block = tile_div(b, unit, w.chunks), part = tile_rem(b, unit, w.chunks);
     tile_chunk_load(&w, ir_add(b, row, from), block, part, &c);
     for (uint32_t run = 0; run < w.runs; run++) {
         ir_id at = ir_add(b, ir_mul(b, row, depth), tile_run_at(&w, block, part, run));
-        if (!one) at = place_of(k, ir_sub(b, tile_div(k, at, 2), begin));
+        if (!one) at = place_of(b, ir_sub(b, tile_div(b, at, 2), begin));
         tile_run_load(&w, &c, run, values);
         for (uint32_t i = 0; i < TILE_RUN / k->wide; i++)
-            if (one) ir_store(b, to, tile_add(k, at, i * k->wide), values[i]);
+            if (one) ir_store(b, to, tile_add(b, at, i * k->wide), values[i]);
             else
-                ir_store(b, to, tile_add(k, at, i * k->wide / 2),
+                ir_store(b, to, tile_add(b, at, i * k->wide / 2),
                          ir_bitcast(b, IR_U32, k->wide / 2, ir_cast(b, IR_F16, values[i])));
     }
     if (one) ir_end(b);
     ir_end(b);
-    if (!one) store_unpacked(k, to, out, begin, tile_div(k, ir_mul(b, count, depth), 2), each);
+    if (!one) store_unpacked(k, to, out, begin, tile_div(b, ir_mul(b, count, depth), 2), each);
     return tile_end(k, (lower_count){one ? rows : (uint64_t)rows * w.blocks * w.chunks, 0}, lanes,
                     error);
 }
@@ -216,9 +216,9 @@ ir_id tile_tiled_expert_rows(tile_kernel *k, const tile_tiled_product *p, ir_id 
                              ir_id *column) {
     const store_shard *shard = &lower_stored(k->l, p->weight)->shard[p->shard];
     ir_builder *b = k->b;
-    ir_id first = tile_mul(k, expert, p->m), begin = tile_u32(k, "begin", shard->row),
+    ir_id first = tile_mul(b, expert, p->m), begin = tile_u32(k, "begin", shard->row),
           end = tile_u32(k, "end", shard->row + shard->n_row);
-    end = ir_min(b, tile_add(k, first, p->m), end);
+    end = ir_min(b, tile_add(b, first, p->m), end);
     ir_id from = ir_min(b, ir_max(b, first, begin), end);
     *rows = ir_sub(b, end, from);
     *column = ir_add(b, *column, ir_sub(b, from, first));
@@ -274,9 +274,8 @@ static ir_id half_value(ir_builder *b, ir_id x) {
 }
 
 /* Term i of a sum: of vector v and row r; left and right are those at min(i, last). */
-static void low_term(tile_kernel *k, const low_terms *low, ir_id i, ir_id depth, ir_id v, ir_id r,
+static void low_term(ir_builder *b, const low_terms *low, ir_id i, ir_id depth, ir_id v, ir_id r,
                      ir_id *left, ir_id *right) {
-    ir_builder *b = k->b;
     const ir_id own = ir_lt(b, i, depth), turn = ir_sub(b, ir_max(b, i, depth), depth),
                 x = ir_load(b, low->x,
                             ir_add(b, ir_add(b, ir_mul(b, v, low->x_stride), low->x_offset), turn),
@@ -328,17 +327,17 @@ static beryl_status multiply(lowering *l, const graph_node *node, const tile_til
     if (by) {
         ir_id expert =
             ir_loop_marked(b, zero, ir_u32(b, by->n_expert), one, IR_PARALLEL, DIM_EXPERT);
-        tile_grouped_range(k, list, expert, &pairs, &n);
+        tile_grouped_range(b, list, expert, &pairs, &n);
         if (p->stored && lower_stored(l, p->weight)->n_shard > 1)
             start = tile_tiled_expert_rows(k, p, expert, &rows, &out_offset);
-        else start = tile_mul(k, expert, m);
+        else start = tile_mul(b, expert, m);
     }
     ir_id v = ir_loop_marked(b, zero, n, one, IR_PARALLEL, DIM_VECTOR),
           r = ir_loop_marked(b, zero, rows, one, IR_PARALLEL, DIM_ROW);
     ir_set(b, sum, ir_f32(b, 0));
     const ir_id turn = ir_loop_marked(b, zero, adds ? low.all : depth, one, IR_REDUCE, DIM_K);
     ir_id i = adds ? ir_min(b, turn, low.last) : turn, vector = v, right;
-    if (by) vector = tile_div(k, tile_grouped_pair(k, by, list, pairs, v), by->share);
+    if (by) vector = tile_div(b, tile_grouped_pair(b, by, list, pairs, v), by->share);
     ir_id left =
         ir_cast(b, IR_F32,
                 ir_load(b, x, ir_add(b, ir_add(b, ir_mul(b, vector, x_stride), x_offset), i), 1));
@@ -349,10 +348,10 @@ static beryl_status multiply(lowering *l, const graph_node *node, const tile_til
     if (halves && half == IR_F16 && !unpacked &&
         (by || graph_tensor_at(l->g, p->weight)->type != TYPE_F16))
         right = ir_cast(b, IR_F32, ir_cast(b, IR_F16, right));
-    if (adds) low_term(k, &low, turn, depth, v, r, &left, &right);
+    if (adds) low_term(b, &low, turn, depth, v, r, &left, &right);
     ir_set(b, sum, ir_fma(b, left, right, ir_get(b, sum)));
     ir_end(b);
-    ir_id result = by ? tile_grouped_pair(k, by, list, pairs, v) : v;
+    ir_id result = by ? tile_grouped_pair(b, by, list, pairs, v) : v;
     if (p->end)
         tree_end_store(&end, result, ir_add(b, r, out_offset), (ir_id[]){ir_get(b, sum), IR_NO_ID});
     else
@@ -387,7 +386,7 @@ static beryl_status multiply_parts(lowering *l, const graph_node *node, const ti
                 m = ir_u32(b, p->m), zero = ir_u32(b, 0), one = ir_u32(b, 1);
     ir_id x_offset, x_stride, from, length;
     vectors_place(k, p, halves, &x_offset, &x_stride);
-    const ir_id part = tile_split_open(k, split, ir_u32(b, p->k), DIM_EXPERT, &from, &length),
+    const ir_id part = tile_split_open(b, split, ir_u32(b, p->k), DIM_EXPERT, &from, &length),
                 v = ir_loop_marked(b, zero, n, one, IR_PARALLEL, DIM_VECTOR),
                 r = ir_loop_marked(b, zero, m, one, IR_PARALLEL, DIM_ROW);
     ir_set(b, sum, ir_f32(b, 0));
@@ -424,7 +423,7 @@ static beryl_status add_parts(lowering *l, const graph_node *node, const tile_ti
     const ir_id v = ir_loop_marked(b, zero, n, one, IR_PARALLEL, DIM_VECTOR),
                 r = ir_loop_marked(b, zero, m, one, IR_PARALLEL, DIM_ROW),
                 at = ir_add(b, ir_mul(b, v, m), r), size = ir_mul(b, n, m),
-                sum = tile_split_sum(k, split, ir_u32(b, p->k), parts, at, size);
+                sum = tile_split_sum(b, split, ir_u32(b, p->k), parts, at, size);
     if (p->end) tree_end_store(&end, v, ir_add(b, r, column), (ir_id[]){sum, IR_NO_ID});
     else ir_store(b, out, ir_add(b, ir_add(b, ir_mul(b, v, stride), column), r), sum);
     ir_end(b), ir_end(b);

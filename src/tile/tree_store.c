@@ -9,7 +9,7 @@ ir_id tree_load(tree_walk *c, uint32_t t, ir_id at, uint32_t wide) {
     ir_id each[APART_MAX];
     if (BUILD_IS_SMALL || !c->apart || wide == 1) return ir_load(c->k->b, c->memory[t], at, wide);
     for (uint32_t i = 0; i < wide; i++)
-        each[i] = ir_load(c->k->b, c->memory[t], tile_add(c->k, at, i * c->step[t]), 1);
+        each[i] = ir_load(c->k->b, c->memory[t], tile_add(c->k->b, at, i * c->step[t]), 1);
     return ir_compose(c->k->b, each, wide);
 }
 
