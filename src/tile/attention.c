@@ -16,8 +16,7 @@ beryl_status tile_rope(lowering *l, const graph_node *node, beryl_error *error) 
         return lower_refuse(l, node, "rows with gaps, heads that vary", error);
     const uint32_t half = x->dim[2].size / 2, h = x->dim[1].size;
     tile_kernel k;
-    tile_begin(&k, l, node, "rope", LANES);
-    ir_builder *b = k.b;
+    ir_builder *b = tile_begin(&k, l, node, "rope", LANES);
     uint32_t wide = k.wide;
     while (wide > 1 &&
            (half % wide || x->offset % wide || x->stride[0] % wide || x->stride[1] % wide ||
@@ -128,8 +127,7 @@ beryl_status tile_kv_write(lowering *l, const graph_node *node, beryl_error *err
     if (type != TYPE_F32 && type != TYPE_F16 && type != TYPE_Q8_0)
         return lower_refuse(l, node, "a cache of this type", error);
     tile_kernel k;
-    tile_begin(&k, l, node, "kv_write", LANES);
-    ir_builder *b = k.b;
+    ir_builder *b = tile_begin(&k, l, node, "kv_write", LANES);
     uint32_t wide = k.wide;
     while (wide > 1 &&
            (d % wide || w.x->offset % wide || w.x->stride[0] % wide || w.x->stride[1] % wide))

@@ -95,8 +95,7 @@ beryl_status back_merge(lowering *l, const graph_node *node, const back_task *t,
     const attention_task *a = &t->a;
     const uint32_t line = a->n_kv * a->d, wide = line % 4 ? 1 : 4;
     tile_kernel k;
-    tile_begin(&k, l, node, "attention_back_merge", MERGE_LANES);
-    ir_builder *b = k.b;
+    ir_builder *b = tile_begin(&k, l, node, "attention_back_merge", MERGE_LANES);
     ir_memory from = tile_scratch(&k, "shares", SHARES, shares_bytes(t), IR_F32, IR_READ),
               to = tile_write(&k, "out", a->out);
     const lower_count count = lower_count_times(a->held, line / wide);
@@ -141,8 +140,7 @@ beryl_status back_halve(lowering *l, const graph_node *node, const back_task *t,
     back_bound x = {0};
     ir_memory out[BACK_HALVES];
     tile_kernel kernel, *k = &kernel;
-    tile_begin(k, l, node, "attention_back_halves", MERGE_LANES);
-    ir_builder *b = k->b;
+    ir_builder *b = tile_begin(k, l, node, "attention_back_halves", MERGE_LANES);
     back_lines *lines = rows ? &x.rows : &x.keys;
     lines_bind(lines, k, 0, "x", "x_offset", rows ? a->q : a->k_cache);
     if (pairs) lines_bind(lines, k, 1, "y", "y_offset", rows ? t->d : a->v_cache);
@@ -303,8 +301,7 @@ beryl_status back_serial(lowering *l, const graph_node *node, const back_task *t
     tile_kernel *k = &s.k;
     const bool rows = back_owns_rows(t);
     const uint32_t heads = rows ? t->a.n_head : t->a.n_kv;
-    tile_begin_items(k, l, node, "attention_back");
-    ir_builder *b = k->b;
+    ir_builder *b = tile_begin_items(k, l, node, "attention_back");
     s.wide = k->wide;
     while (s.wide > 1 && !back_reads(l, t, s.wide)) s.wide /= 2;
     back_bind(&s.x, k, t, IR_READ_WRITE);

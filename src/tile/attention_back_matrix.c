@@ -413,8 +413,7 @@ beryl_status back_matrix(lowering *l, const graph_node *node, const back_task *t
         const beryl_status halved = back_halve(l, node, &t, f->type, error);
         if (halved != BERYL_OK) return halved;
     }
-    tile_begin(k, l, node, names[f->direct][t.kind], f->warps * LANES);
-    ir_builder *b = k->b;
+    ir_builder *b = tile_begin(k, l, node, names[f->direct][t.kind], f->warps * LANES);
     ir_subgroup(b, LANES);
     back_bind_matrix(&m);
     if (t.kind == BACK_SUMS)

@@ -191,8 +191,8 @@ beryl_status back_shuffle(lowering *l, const graph_node *node, const back_task *
     const uint32_t lines = back_owns_rows(t) ? LANES : OTHERS;
     x.w.group = whole_divisor(t->a.n_head / t->a.n_kv, lines);
     x.w.queries = lines / x.w.group;
-    tile_begin(k, l, node, sums ? "attention_sums_shuffle" : "attention_back_shuffle", LANES);
-    ir_builder *b = k->b;
+    ir_builder *b =
+        tile_begin(k, l, node, sums ? "attention_sums_shuffle" : "attention_back_shuffle", LANES);
     ir_subgroup(b, LANES);
     back_walk_bind(&x.w, k, t);
     x.weights = ir_register(b, IR_F32, OTHERS);

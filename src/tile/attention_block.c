@@ -247,8 +247,7 @@ beryl_status attention_block(lowering *l, const graph_node *node, const attentio
     block x = {.a = a};
     tile_kernel *k = &x.k;
     if (!form_of(l->caps, a, &x.f)) return lower_refuse(l, node, "heads of this shape", error);
-    tile_begin(k, l, node, "attention_block", 1);
-    ir_builder *b = k->b;
+    ir_builder *b = tile_begin(k, l, node, "attention_block", 1);
     bind(&x);
     begin(&x);
     attention_rows_begin(&x.rows);

@@ -323,8 +323,7 @@ beryl_status attention_halve(lowering *l, const graph_node *node, const attentio
     attention_cache caches[2];
     const uint32_t eights = a->d / ATTENTION_EIGHT, line = a->n_kv * eights;
     const lower_count rows = a->n_slot == 1 ? a->held : (lower_count){a->n_slot * a->n_row, 0};
-    tile_begin(k, l, node, "attention_halves", HALVES_LANES);
-    ir_builder *b = k->b;
+    ir_builder *b = tile_begin(k, l, node, "attention_halves", HALVES_LANES);
     attention_caches_bind(&caches[0], &caches[1], k, a, true);
     ir_memory out = halves_bind(k, a, IR_READ_WRITE);
     ir_id n = tile_count(k, "rows", rows), lane = tile_lane(k), row = tile_div(b, lane, line),
@@ -474,8 +473,7 @@ beryl_status attention_merge(lowering *l, const graph_node *node, const attentio
     const lower_count heads = lower_count_times(a->rows, a->n_head),
                       groups = lower_count_times(heads, blocks);
     tile_kernel k;
-    tile_begin(&k, l, node, "attention_merge", columns * parts);
-    ir_builder *b = k.b;
+    ir_builder *b = tile_begin(&k, l, node, "attention_merge", columns * parts);
     merging m = {.k = &k, .wide = wide};
     ir_memory partial = pieces_bind(&k, a, false, "partial", IR_READ),
               stats = pieces_bind(&k, a, true, "stats", IR_READ);

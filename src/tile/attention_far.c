@@ -426,8 +426,8 @@ beryl_status attention_far(lowering *l, const graph_node *node, const attention_
     shared s = {.a = a};
     if (!form_of(l->caps, a, &s.f)) return lower_refuse(l, node, "heads of this shape", error);
     tile_kernel *k = &s.k;
-    tile_begin(k, l, node, a->raw ? "attention_step_far" : "attention_far", THREADS);
-    ir_builder *b = k->b;
+    ir_builder *b =
+        tile_begin(k, l, node, a->raw ? "attention_step_far" : "attention_far", THREADS);
     ir_subgroup(b, s.f.line_lanes);
     bind(&s);
     declare(&s);

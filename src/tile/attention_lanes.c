@@ -340,8 +340,8 @@ beryl_status attention_lanes(lowering *l, const graph_node *node, const attentio
     choose(l, a, &s.f);
     const form *f = &s.f;
     tile_kernel *k = &s.k;
-    tile_begin(k, l, node, a->raw ? "attention_step" : "attention_lanes", f->lanes * f->groups);
-    ir_builder *b = k->b;
+    ir_builder *b =
+        tile_begin(k, l, node, a->raw ? "attention_step" : "attention_lanes", f->lanes * f->groups);
     if (f->subgroups) ir_subgroup(b, f->lanes);
     s.x = (attention_lines){.k = k,
                             .a = a,

@@ -732,8 +732,8 @@ beryl_status attention_matrix(lowering *l, const graph_node *node, const attenti
     const beryl_status status =
         a->cache == TYPE_F32 ? attention_halve(l, node, a, error) : BERYL_OK;
     if (status != BERYL_OK) return status;
-    tile_begin(k, l, node, f->direct ? "attention_direct" : "attention_matrix", threads_of(f));
-    ir_builder *b = k->b;
+    ir_builder *b =
+        tile_begin(k, l, node, f->direct ? "attention_direct" : "attention_matrix", threads_of(f));
     ir_subgroup(b, LANES);
     bind(&m);
     for (uint32_t q = 0; q < 2 * f->each; q++) {

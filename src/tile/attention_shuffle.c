@@ -211,8 +211,7 @@ beryl_status attention_shuffle(lowering *l, const graph_node *node, const attent
     shuffle x = {.a = a};
     tile_kernel *k = &x.k;
     if (!form_of(l->caps, a, &x.f)) return lower_refuse(l, node, "heads of this shape", error);
-    tile_begin(k, l, node, "attention_shuffle", x.f.lanes);
-    ir_builder *b = k->b;
+    ir_builder *b = tile_begin(k, l, node, "attention_shuffle", x.f.lanes);
     ir_subgroup(b, x.f.lanes);
     bind(&x);
     begin(&x);

@@ -500,8 +500,7 @@ beryl_status attention_tile(lowering *l, const graph_node *node, const attention
     form *f = &t.f;
     if (!choose_form(l, a, f)) return lower_refuse(l, node, "heads of this shape", error);
     tile_kernel *k = &t.k;
-    tile_begin(k, l, node, "attention_tile", f->lanes);
-    ir_builder *b = k->b;
+    ir_builder *b = tile_begin(k, l, node, "attention_tile", f->lanes);
     if (f->subgroups) ir_subgroup(b, f->across);
     bind(&t);
     for (uint32_t r = 0; r < f->each; r++) {

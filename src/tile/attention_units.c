@@ -557,8 +557,8 @@ beryl_status attention_units(lowering *l, const graph_node *node, const attentio
     shared s = {.a = a};
     if (!form_of(l->caps, a, &s.f)) return lower_refuse(l, node, "heads of this shape", error);
     tile_kernel *k = &s.k;
-    tile_begin(k, l, node, a->raw ? "attention_step_units" : "attention_units", WARPS * LANES);
-    ir_builder *b = k->b;
+    ir_builder *b =
+        tile_begin(k, l, node, a->raw ? "attention_step_units" : "attention_units", WARPS * LANES);
     ir_subgroup(b, LANES);
     s.x = (attention_lines){.k = k,
                             .a = a,

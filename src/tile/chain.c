@@ -167,8 +167,7 @@ static beryl_status turned(tree_walk *c, const char *name, beryl_error *error) {
                    tiles = (n_column + columns - 1) / columns, tiers = (n_row + rows - 1) / rows;
     lower_walk outer = c->w;
     outer.n -= 2;
-    tile_begin(k, l, k->node, name, LANES);
-    ir_builder *b = k->b;
+    ir_builder *b = tile_begin(k, l, k->node, name, LANES);
     tree_declare(c);
     ir_id total = ir_u32(b, 1), group = tile_group(b), local = ir_local(b, 0);
     for (uint32_t i = 0; i < outer.n; i++) total = ir_mul(b, total, c->size[i]);
@@ -236,8 +235,7 @@ static beryl_status turned_squares(tree_walk *c, const char *name, beryl_error *
                    tiles = (n_column + side - 1) / side, tiers = (n_row + side - 1) / side;
     lower_walk outer = c->w;
     outer.n -= 2;
-    tile_begin(k, l, k->node, name, 1);
-    ir_builder *b = k->b;
+    ir_builder *b = tile_begin(k, l, k->node, name, 1);
     tree_declare(c);
     ir_id total = ir_u32(b, 1);
     for (uint32_t i = 0; i < outer.n; i++) total = ir_mul(b, total, c->size[i]);
@@ -297,8 +295,7 @@ static beryl_status turned_vectors(tree_walk *c, const bool *across, const char 
                    tiers = n_column / line;
     lower_walk outer = c->w;
     outer.n -= 2;
-    tile_begin(k, l, k->node, name, 1);
-    ir_builder *b = k->b;
+    ir_builder *b = tile_begin(k, l, k->node, name, 1);
     tree_declare(c);
     for (uint32_t t = 0; t < c->t.n_tensor; t++) c->memory[t].anywhere = true;
     ir_id total = ir_u32(b, 1);

@@ -232,8 +232,7 @@ static beryl_status mend(lowering *l, contraction *c, beryl_error *error) {
         c->of[CLASS_BATCH].bound * c->of[CLASS_OUTER].bound * c->of[CLASS_INNER].bound / each;
     const uint32_t turn = vectors % TURNS ? 1 : TURNS, units = (uint32_t)(vectors / turn);
     tile_kernel *k = &c->k;
-    tile_begin(k, l, c->placed, "contract_mend", LANES);
-    ir_builder *b = k->b;
+    ir_builder *b = tile_begin(k, l, c->placed, "contract_mend", LANES);
     const ir_memory in[TENSORS] = {tile_read(k, "a", c->node->in[A]),
                                    tile_read(k, "b", c->node->in[B]),
                                    tile_write(k, "out", c->node->out[0])},
@@ -285,8 +284,7 @@ static beryl_status add_parts(lowering *l, contraction *c, const tile_split *spl
     tile_kernel *k = &c->k;
     lengths outer, inner;
     ir_id to[LOWER_WALK_TENSORS];
-    tile_begin(k, l, c->placed, "contract_sum", 1);
-    ir_builder *b = k->b;
+    ir_builder *b = tile_begin(k, l, c->placed, "contract_sum", 1);
     const ir_memory parts = tile_scratch(k, "parts", 0, split->bytes, IR_F32, IR_READ),
                     out = contract_end_declare(&c->end, k);
     contract_end_begin(&c->end, k, to + OUT);
@@ -392,8 +390,7 @@ static beryl_status multiply(lowering *l, contraction *c, beryl_error *error) {
                              .terms = c->of[CLASS_DEPTH].count};
     const bool whole = split.n == 1;
     tile_kernel *k = &c->k;
-    tile_begin(k, l, c->placed, "contract", 1);
-    ir_builder *b = k->b;
+    ir_builder *b = tile_begin(k, l, c->placed, "contract", 1);
     ir_memory places = {0};
     ir_memory in[OUT];
     for (uint32_t t = 0; t < OUT; t++) in[t] = factor(c, t);

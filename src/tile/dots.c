@@ -177,8 +177,7 @@ static beryl_status round_vectors(lowering *l, const graph_node *node, const til
                                   beryl_error *error) {
     const uint32_t blocks = p->k / BLOCK;
     tile_kernel kernel, *k = &kernel;
-    tile_begin(k, l, node, "linear_round", ROUND_LANES);
-    ir_builder *b = k->b;
+    ir_builder *b = tile_begin(k, l, node, "linear_round", ROUND_LANES);
     ir_memory x = p->x ? tile_read(k, "x", p->x)
                        : tile_scratch(k, "x", TILE_SCRATCH_X, (uint64_t)p->bound * p->k * 4, IR_F32,
                                       IR_READ),
@@ -330,8 +329,7 @@ static beryl_status merge(lowering *l, const graph_node *node, const tile_tiled_
                           uint32_t parts, beryl_error *error) {
     tile_kernel kernel, *k = &kernel;
     tree_walk end;
-    tile_begin(k, l, node, "linear_merge", MERGE_LANES);
-    ir_builder *b = k->b;
+    ir_builder *b = tile_begin(k, l, node, "linear_merge", MERGE_LANES);
     ir_memory from = tile_scratch(k, "parts", SCRATCH_PARTS, (uint64_t)parts * p->bound * p->m * 4,
                                   IR_F32, IR_READ),
               out = {0};
@@ -381,8 +379,8 @@ beryl_status tile_dots(lowering *l, const graph_node *node, const tile_tiled_pro
         return lower_refuse(l, node, "tiles of bytes on this device", error);
     sizes(&d);
     tile_kernel *k = &d.k;
-    tile_begin(k, l, node, by ? "linear_grouped_dots" : "linear_dots", lanes_of(&d.f));
-    ir_builder *b = k->b;
+    ir_builder *b =
+        tile_begin(k, l, node, by ? "linear_grouped_dots" : "linear_dots", lanes_of(&d.f));
     bind(&d);
     memory(&d);
     d.column = tile_mul(b, ir_group(b, 1), d.columns);

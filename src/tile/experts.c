@@ -219,8 +219,7 @@ static ir_id chosen(making *k) {
 }
 
 static void stretches_make(making *k) {
-    tile_kernel *ir = &k->m.k;
-    ir_builder *b = ir->b;
+    ir_builder *b = k->m.k.b;
     const joined *j = k->j;
     ir_id i = ir_loop(b, ir_local(b, 0), ir_u32(b, j->n_used), ir_u32(b, j->c.wg));
     ir_store(b, k->m.matrices, i, tile_mul(b, expert_at(k, i), j->matrix_rows));
@@ -233,8 +232,7 @@ static void stretches_make(making *k) {
 
 static ir_id four_gated(void *user, uint32_t v, uint32_t e, ir_id u) {
     making *k = user;
-    tile_kernel *ir = &k->m.k;
-    ir_builder *b = ir->b;
+    ir_builder *b = k->m.k.b;
     (void)v, (void)e;
     ir_id gate = ir_load(b, k->kept, tile_div(b, u, k->j->k / 4), 1);
     return ir_mul(b, ir_load(b, k->x, ir_add(b, k->x_at, tile_mul(b, u, 4)), 4),
@@ -244,8 +242,7 @@ static ir_id four_gated(void *user, uint32_t v, uint32_t e, ir_id u) {
 /* The rows of a tile: with a pair, gate and up of each. */
 static void tile_of(making *k, ir_id tile, ir_id first, tile_rows *rows, ir_id *results) {
     const joined *j = k->j;
-    tile_kernel *ir = &k->m.k;
-    ir_builder *b = ir->b;
+    ir_builder *b = k->m.k.b;
     const uint32_t per = j->f->sums ? 1 : 2, apart = j->c.wg / j->c.lanes;
     *rows = (tile_rows){.n = j->c.rows * per};
     ir_id base = ir_add(b, tile_mul(b, tile, apart * j->c.rows), k->m.slot);
@@ -261,8 +258,7 @@ static void tile_of(making *k, ir_id tile, ir_id first, tile_rows *rows, ir_id *
 
 static void store_tile(making *k, const ir_id *results, const ir_id *sums) {
     const joined *j = k->j;
-    tile_kernel *ir = &k->m.k;
-    ir_builder *b = ir->b;
+    ir_builder *b = k->m.k.b;
     ir_id grid = j->f->sums ? k->row : ir_group(b, 1),
           start = ir_fma(b, grid, ir_u32(b, j->m), k->out_offset);
     for (uint32_t r = 0; r < j->c.rows; r++) {

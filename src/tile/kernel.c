@@ -55,23 +55,24 @@ uint32_t tile_lanes_chosen(lowering *l, uint32_t n) {
     return tile_choose(l, "lanes", rule, least, most);
 }
 
-static void begin(tile_kernel *k, lowering *l, const graph_node *node, const char *name,
-                  uint32_t lanes, uint32_t n_item) {
+static ir_builder *begin(tile_kernel *k, lowering *l, const graph_node *node, const char *name,
+                         uint32_t lanes, uint32_t n_item) {
     *k = (tile_kernel){.l = l, .node = node, .name = name, .lanes = lanes, .n_item = n_item};
     k->wide = l->caps->kind == DEVICE_HOST || (lanes == 1 && device_is_compiled(l->caps))
                   ? TILE_RUN
                   : WIDE_GPU;
     base_arena_init(&k->arena, l->store->heap);
-    k->b = ir_begin(&k->arena, name, lanes * n_item, 1, 1);
+    return k->b = ir_begin(&k->arena, name, lanes * n_item, 1, 1);
 }
 
-void tile_begin(tile_kernel *k, lowering *l, const graph_node *node, const char *name,
-                uint32_t lanes) {
-    begin(k, l, node, name, lanes, 1);
+ir_builder *tile_begin(tile_kernel *k, lowering *l, const graph_node *node, const char *name,
+                       uint32_t lanes) {
+    return begin(k, l, node, name, lanes, 1);
 }
 
-void tile_begin_items(tile_kernel *k, lowering *l, const graph_node *node, const char *name) {
-    begin(k, l, node, name, 1, device_makes_vectors(l->caps) ? ITEMS : 1);
+ir_builder *tile_begin_items(tile_kernel *k, lowering *l, const graph_node *node,
+                             const char *name) {
+    return begin(k, l, node, name, 1, device_makes_vectors(l->caps) ? ITEMS : 1);
 }
 
 ir_id tile_item(tile_kernel *k) {

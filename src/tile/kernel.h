@@ -2,10 +2,10 @@
  * come from one place, so that nothing is written twice. For tile/ alone.
  *
  *     tile_kernel k;
- *     tile_begin(&k, l, node, "twice", LANES);
+ *     ir_builder *b = tile_begin(&k, l, node, "twice", LANES);
  *     ir_memory x = tile_read(&k, "x", node->in[0]), y = tile_write(&k, "y", node->out[0]);
  *     ir_id n = tile_count(&k, "n", lower_rows(t));
- *     ... ir_*(k.b, ...)
+ *     ... ir_*(b, ...)
  *     return tile_end(&k, lower_rows(t), LANES, error);
  *
  * Mistakes and lack of memory stay in the builder until tile_end. What differs between nodes
@@ -73,12 +73,13 @@ uint32_t tile_span(const device_caps *caps);
 uint32_t tile_lanes(const lowering *l, uint32_t n);
 uint32_t tile_lanes_chosen(lowering *l, uint32_t n);
 
-void tile_begin(tile_kernel *k, lowering *l, const graph_node *node, const char *name,
-                uint32_t lanes);
+/* The kernel's builder, k->b. */
+ir_builder *tile_begin(tile_kernel *k, lowering *l, const graph_node *node, const char *name,
+                       uint32_t lanes);
 /* No lanes share work: a lane takes item tile_item, tile_item + tile_items, ... of those that
  * tile_end counts in x. Where the device makes vectors of a workgroup's lanes, several items stand
  * side by side: there may be more lanes than items. */
-void tile_begin_items(tile_kernel *k, lowering *l, const graph_node *node, const char *name);
+ir_builder *tile_begin_items(tile_kernel *k, lowering *l, const graph_node *node, const char *name);
 ir_id tile_item(tile_kernel *k);
 ir_id tile_items(tile_kernel *k);
 /* Of a buffer with such elements; blocks are read as words. */

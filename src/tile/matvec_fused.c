@@ -366,8 +366,7 @@ static tile_weight weight_of(matvec_making *k, uint32_t kind, ir_id tile) {
 }
 
 static void tile_of(matvec_making *k, uint32_t kind, ir_id tile, matvec_tile *t) {
-    tile_kernel *ir = &k->m.k;
-    ir_builder *b = ir->b;
+    ir_builder *b = k->m.k.b;
     matvec_plan *p = k->p;
     ir_id begins[FUSED_SEGMENT_MAX], counts[FUSED_SEGMENT_MAX];
     for (uint32_t i = 0; i < p->n; i++)
@@ -394,8 +393,7 @@ static void tile_of(matvec_making *k, uint32_t kind, ir_id tile, matvec_tile *t)
 /* The result of `row` of the segment for a vector. */
 static void store_result(matvec_making *k, uint32_t kind, ir_id tile, ir_id row, ir_id vector,
                          const ir_id of[2]) {
-    tile_kernel *ir = &k->m.k;
-    ir_builder *b = ir->b;
+    ir_builder *b = k->m.k.b;
     matvec_plan *p = k->p;
     if (p->products.ends) {
         tree_end_store(&k->end, vector, ir_add(b, row, k->out_offset[0]), of);
@@ -417,8 +415,7 @@ static void store_result(matvec_making *k, uint32_t kind, ir_id tile, ir_id row,
 /* Result o of a row's lanes is lane o's to store. */
 static void store_tile(matvec_making *k, uint32_t kind, ir_id tile, const matvec_tile *t,
                        const ir_id *sums) {
-    tile_kernel *ir = &k->m.k;
-    ir_builder *b = ir->b;
+    ir_builder *b = k->m.k.b;
     matvec_plan *p = k->p;
     for (uint32_t r = 0; r < p->c.rows; r++)
         for (uint32_t v = 0; v < p->c.n_x; v++) {
@@ -436,8 +433,7 @@ static void store_tile(matvec_making *k, uint32_t kind, ir_id tile, const matvec
 
 /* Of a batch, whose sums lie in workgroup memory: a lane a result, in turns. */
 static void store_batch(matvec_making *k, uint32_t kind, ir_id tile, const matvec_tile *t) {
-    tile_kernel *ir = &k->m.k;
-    ir_builder *b = ir->b;
+    ir_builder *b = k->m.k.b;
     matvec_plan *p = k->p;
     const uint32_t all = k->tile * p->c.n_x, slots = p->c.wg / p->c.lanes,
                    rows = p->c.rows * p->per;
@@ -471,8 +467,7 @@ static void store_batch(matvec_making *k, uint32_t kind, ir_id tile, const matve
 
 /* The tile's results to workgroup memory. */
 static void keep_tile(matvec_making *k, const matvec_tile *t, const ir_id *sums) {
-    tile_kernel *ir = &k->m.k;
-    ir_builder *b = ir->b;
+    ir_builder *b = k->m.k.b;
     matvec_plan *p = k->p;
     ir_id one = ir_u32(b, 1), last = ir_sub(b, k->v.n, one);
     for (uint32_t r = 0; r < p->c.rows; r++)
@@ -546,8 +541,7 @@ static void add_factors(matvec_making *k) {
 
 static void make_tiles(matvec_making *k) {
     matvec_plan *p = k->p;
-    tile_kernel *ir = &k->m.k;
-    ir_builder *b = ir->b;
+    ir_builder *b = k->m.k.b;
     const uint32_t tiles = k->begin[p->n];
     const bool again = tiles > p->c.groups; /* has a workgroup more than one? */
     fetch_any(k, ir_group(b, 0), again);

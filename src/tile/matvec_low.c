@@ -190,8 +190,7 @@ void matvec_low_fetch(matvec_making *k, uint32_t kind, ir_id tile, const matvec_
 /* Element i of the rows times that of the vectors; s: where it was loaded ahead. */
 static void add_element(matvec_making *k, const matvec_tile *t, uint32_t j, const low_rows *l,
                         ir_id i, uint32_t s, uint32_t each) {
-    tile_kernel *ir = &k->m.k;
-    ir_builder *b = ir->b;
+    ir_builder *b = k->m.k.b;
     matvec_plan *p = k->p;
     ir_id x[TILE_SUMS_MAX], last = ir_sub(b, k->v.n, ir_u32(b, 1));
     for (uint32_t v = 0; v < p->c.n_x; v++) {

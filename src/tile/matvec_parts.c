@@ -64,8 +64,7 @@ typedef struct spot {
 } spot;
 
 static spot spot_of(matvec_making *k, uint32_t turn, uint32_t e) {
-    tile_kernel *ir = &k->m.k;
-    ir_builder *b = ir->b;
+    ir_builder *b = k->m.k.b;
     const uint32_t fours = k->tile / 4, span = k->m.c.span, pairs = k->p->parts.rows / 2;
     ir_id own = tile_div(b, ir_local(b, 0), span), lane = tile_rem(b, ir_local(b, 0), span);
     spot s = {.pair = tile_add(b, own, turn * (k->m.c.wg / span)),
@@ -80,8 +79,7 @@ static spot spot_of(matvec_making *k, uint32_t turn, uint32_t e) {
 }
 
 static void load_pair(matvec_making *k, ir_id tile, const spot *s, ir_id a[2]) {
-    tile_kernel *ir = &k->m.k;
-    ir_builder *b = ir->b;
+    ir_builder *b = k->m.k.b;
     ir_id row = ir_add(b, tile_mul(b, s->pair, 2), k->parts_first),
           u = ir_add(b, tile_mul(b, tile, k->tile / 4), s->u);
     for (uint32_t i = 0; i < 2; i++)
@@ -98,8 +96,7 @@ void matvec_parts_fetch(matvec_making *k, ir_id tile) {
 }
 
 void matvec_parts_make(matvec_making *k, ir_id tile, bool fetched) {
-    tile_kernel *ir = &k->m.k;
-    ir_builder *b = ir->b;
+    ir_builder *b = k->m.k.b;
     const uint32_t pairs = k->p->parts.rows / 2, turns = whole_over(pairs, k->m.c.wg / k->m.c.span),
                    each = whole_over(k->tile / 4, k->m.c.span);
     ir_id is_one = ir_eq(b, tile_rem(b, ir_local(b, 0), k->m.c.span), ir_u32(b, 0));
@@ -137,8 +134,7 @@ void matvec_parts_bind_taken(matvec_making *k) {
 }
 
 void matvec_parts_take(matvec_making *k) {
-    tile_kernel *ir = &k->m.k;
-    ir_builder *b = ir->b;
+    ir_builder *b = k->m.k.b;
     const uint32_t pairs = k->p->low.made / 2, words = k->p->low.n_part * pairs, wg = k->m.c.wg;
     ir_id local = ir_local(b, 0), word[WORDS_MAX], sums[2] = {IR_NO_ID, IR_NO_ID};
     for (uint32_t s = 0; s * wg < words; s++) {
@@ -168,8 +164,7 @@ void matvec_parts_take(matvec_making *k) {
 }
 
 void matvec_parts_end(matvec_making *k) {
-    tile_kernel *ir = &k->m.k;
-    ir_builder *b = ir->b;
+    ir_builder *b = k->m.k.b;
     const uint32_t rows = k->p->low.made;
     ir_id local = ir_local(b, 0), sum = IR_NO_ID;
     ir_if(b, ir_lt(b, local, ir_u32(b, rows)));

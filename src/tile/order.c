@@ -121,8 +121,7 @@ typedef struct pass {
 static void begin_pass(pass *p, lowering *l, const graph_node *node, bool put) {
     const tile_ordered *o = p->o;
     tile_kernel *k = &p->k;
-    tile_begin(k, l, node, put ? "order_put" : "order_count", o->lanes);
-    ir_builder *b = k->b;
+    ir_builder *b = tile_begin(k, l, node, put ? "order_put" : "order_count", o->lanes);
     p->given = !p->number;
     p->taken = put && o->ends.put && p->number + 1 == o->n_pass;
     if (p->given || p->taken) o->ends.begin(o->ends.user, k, p->taken);
@@ -438,8 +437,7 @@ static beryl_status spans(lowering *l, const graph_node *node, uint32_t level, u
                           beryl_error *error) {
     const uint32_t size = span_of(l), n_span = (uint32_t)(((uint64_t)n + size - 1) / size);
     tile_kernel k;
-    tile_begin(&k, l, node, up ? "order_sum" : "order_sums", span_lanes(l));
-    ir_builder *b = k.b;
+    ir_builder *b = tile_begin(&k, l, node, up ? "order_sum" : "order_sums", span_lanes(l));
     ir_memory counts = counts_of(&k, "counts", level, n, up ? IR_READ : IR_READ_WRITE), next = {0},
               reg = ir_register(b, IR_U32, 1);
     if (up || n_span > 1)

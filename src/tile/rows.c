@@ -619,8 +619,7 @@ static beryl_status rows_kernel(lowering *l, const graph_node *node, const tree 
 static beryl_status join_parts(lowering *l, const graph_node *node, const tree *t, tile_parts p,
                                beryl_error *error) {
     tile_kernel k;
-    tile_begin(&k, l, node, "best_of_row", tile_lanes_chosen(l, p.n));
-    ir_builder *b = k.b;
+    ir_builder *b = tile_begin(&k, l, node, "best_of_row", tile_lanes_chosen(l, p.n));
     ir_memory from = tile_scratch(&k, "best", SCRATCH_BEST, 0, IR_U32, IR_READ),
               out = tile_write(&k, "out", t->choice->out[0]);
     ir_id n = tile_count(&k, "n", lower_count_of(t->shape->dim[0]));

@@ -119,8 +119,7 @@ static ir_id slot_of(void *user, tile_kernel *k, ir_id row, ir_id pair) {
 static beryl_status scatter_last(scattering *s, beryl_error *error) {
     const uint32_t n = s->order.n;
     tile_kernel k;
-    tile_begin(&k, s->l, s->node, "scatter", ORDER_LANES);
-    ir_builder *b = k.b;
+    ir_builder *b = tile_begin(&k, s->l, s->node, "scatter", ORDER_LANES);
     ir_memory keys = tile_order_keys(&k, &s->order), places = tile_order_places(&k, &s->order),
               updates = tile_read(&k, "updates", s->node->in[2]),
               out = tile_write(&k, "out", s->node->out[0]);
@@ -221,8 +220,8 @@ static ir_memory part_values(const scattering *s, tile_kernel *k, uint32_t level
 static beryl_status scatter_level(scattering *s, uint32_t level, uint32_t n, beryl_error *error) {
     adding all = {.s = s, .n = n, .n_stretch = (n + STRETCH - 1) / STRETCH}, *a = &all;
     tile_kernel *k = &a->k;
-    tile_begin(k, s->l, s->node, level ? "scatter_add_parts" : "scatter_add", ORDER_LANES);
-    ir_builder *b = k->b;
+    ir_builder *b =
+        tile_begin(k, s->l, s->node, level ? "scatter_add_parts" : "scatter_add", ORDER_LANES);
     ir_memory keys = level ? part_keys(k, level, n, IR_READ) : tile_order_keys(k, &s->order),
               places = {0}, values, held = ir_register(b, s->sum, 1);
     if (!level) places = tile_order_places(k, &s->order);
@@ -420,8 +419,7 @@ static beryl_status scatter_sums(scattering *s, beryl_error *error) {
     const uint32_t units = s->l->caps->compute_units, size = (uint32_t)graph_element_bound(s->out),
                    n = (size + STEP - 1) / STEP;
     tile_kernel k;
-    tile_begin(&k, s->l, s->node, "scatter_sums", 1);
-    ir_builder *b = k.b;
+    ir_builder *b = tile_begin(&k, s->l, s->node, "scatter_sums", 1);
     ir_memory from = copies(s, &k, IR_READ), out = tile_write(&k, "out", s->node->out[0]);
     const ir_id group = tile_group(b), first = tile_mul(b, group, STEP);
     ir_if(b, ir_lt(b, group, ir_u32(b, n)));
@@ -492,8 +490,7 @@ static beryl_status search(lowering *l, const graph_node *node, const numbering 
     const graph_tensor *x = graph_tensor_at(l->g, node->in[0]);
     const ir_type type = tile_element(x->type);
     tile_kernel k;
-    tile_begin(&k, l, node, put ? "nonzero" : "nonzero_count", ORDER_LANES);
-    ir_builder *b = k.b;
+    ir_builder *b = tile_begin(&k, l, node, put ? "nonzero" : "nonzero_count", ORDER_LANES);
     ir_memory from = tile_read(&k, "x", node->in[0]), out = {0},
               counts = tile_order_counts(&k, o->n_chunk, put ? IR_READ : IR_READ_WRITE),
               found = ir_register(b, IR_U32, 1);

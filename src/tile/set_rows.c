@@ -12,8 +12,7 @@ beryl_status tile_set_rows(lowering *l, const graph_node *node, beryl_error *err
     if (x->rank == 2 && (x->stride[1] != 1 || x->dim[1].extent))
         return lower_refuse(l, node, "rows with gaps between their elements", error);
     tile_kernel k;
-    tile_begin(&k, l, node, "set_rows", MOVED_LANES);
-    ir_builder *b = k.b;
+    ir_builder *b = tile_begin(&k, l, node, "set_rows", MOVED_LANES);
     ir_memory from = tile_bind(&k, "x", node->in[1], IR_U32, IR_READ),
               index = tile_read(&k, "index", node->in[2]);
     ir_memory to = tile_bind(&k, "state", node->in[0], IR_U32, IR_READ_WRITE);

@@ -312,8 +312,7 @@ static ir_id elements(sort *s, ir_id *row, ir_id *column, ir_id *inside) {
 static beryl_status sort_blocks(lowering *l, sort *s, beryl_error *error) {
     tile_kernel own, *k = s->k = &own;
     const uint32_t all = s->block * s->rows_a_group, n_block = (s->d + s->block - 1) / s->block;
-    tile_begin(k, l, s->node, "sort_blocks", s->lanes);
-    ir_builder *b = k->b;
+    ir_builder *b = tile_begin(k, l, s->node, "sort_blocks", s->lanes);
     declare(s, true);
     const pairs p = {ir_workgroup(b, s->key, all), ir_workgroup(b, IR_U32, all)};
     ir_id row, column, inside;
@@ -432,8 +431,7 @@ static beryl_status merge(lowering *l, sort *s, uint32_t length, beryl_error *er
     tile_kernel own, *k = s->k = &own;
     uint32_t tile = s->block;
     while (s->lanes == 1 && tile < 2 * length && tile < SERIAL_TILE) tile *= 2;
-    tile_begin(k, l, s->node, "sort_merge", s->lanes);
-    ir_builder *b = k->b;
+    ir_builder *b = tile_begin(k, l, s->node, "sort_merge", s->lanes);
     part p = {.from = {scratch(s, "keys", SCRATCH_KEYS, !s->to, IR_READ),
                        scratch(s, "places", SCRATCH_PLACES, !s->to, IR_READ)}};
     declare(s, false);

@@ -126,8 +126,7 @@ static beryl_status halve_vectors(lowering *l, const graph_node *node, const til
                                   beryl_error *error) {
     const ir_type half = half_of(l, p);
     tile_kernel kernel, *k = &kernel;
-    tile_begin(k, l, node, "linear_halves", 1);
-    ir_builder *b = k->b;
+    ir_builder *b = tile_begin(k, l, node, "linear_halves", 1);
     ir_memory x = tile_read(k, "x", p->x),
               out = tile_scratch(k, "out", SCRATCH_X, (uint64_t)p->bound * p->k * 2, half,
                                  IR_READ_WRITE);
@@ -175,8 +174,7 @@ static beryl_status unpack_rows(lowering *l, const graph_node *node, const tile_
     const uint32_t lanes = one ? 1 : UNPACK_LANES;
     tile_kernel kernel, *k = &kernel;
     tile_weight w;
-    tile_begin(k, l, node, "linear_unpack", lanes);
-    ir_builder *b = k->b;
+    ir_builder *b = tile_begin(k, l, node, "linear_unpack", lanes);
     if (p->stored) tile_weight_stored(&w, k, "weights", p->weight, p->shard, p->k);
     else tile_weight_plain(&w, k, "weights", p->weight, p->k);
     const uint32_t each = w.runs * TILE_RUN / 2, all = lanes * each; /* words: of a lane, a group */
@@ -298,8 +296,7 @@ static beryl_status multiply(lowering *l, const graph_node *node, const tile_til
     tile_kernel kernel, *k = &kernel;
     tile_weight w = {.k = NULL};
     ir_memory weights = {0}, list = {0}, x;
-    tile_begin(k, l, node, by ? "linear_grouped" : "linear_tiled", 1);
-    ir_builder *b = k->b;
+    ir_builder *b = tile_begin(k, l, node, by ? "linear_grouped" : "linear_tiled", 1);
     if (unpacked)
         weights =
             tile_scratch(k, "weights", SCRATCH_WEIGHT, unpacked, halves ? IR_F16 : IR_F32, IR_READ);
@@ -374,8 +371,7 @@ static beryl_status multiply_parts(lowering *l, const graph_node *node, const ti
                                    bool halves, const tile_split *split, beryl_error *error) {
     tile_kernel kernel, *k = &kernel;
     tile_weight w;
-    tile_begin(k, l, node, "linear_parts", 1);
-    ir_builder *b = k->b;
+    ir_builder *b = tile_begin(k, l, node, "linear_parts", 1);
     if (p->stored) tile_weight_stored(&w, k, "weights", p->weight, p->shard, p->k);
     else tile_weight_plain(&w, k, "weights", p->weight, p->k);
     const ir_memory x = vectors_memory(k, p, halves),
@@ -410,8 +406,7 @@ static beryl_status add_parts(lowering *l, const graph_node *node, const tile_ti
     tile_kernel kernel, *k = &kernel;
     tree_walk end;
     ir_memory out = {0};
-    tile_begin(k, l, node, "linear_sum", 1);
-    ir_builder *b = k->b;
+    ir_builder *b = tile_begin(k, l, node, "linear_sum", 1);
     const ir_memory parts = tile_scratch(k, "parts", SCRATCH_PARTS, split->bytes, IR_F32, IR_READ);
     if (p->end) tree_end_declare(&end, k, p->end);
     else out = tile_write(k, "out", p->out);
