@@ -79,10 +79,8 @@ uint32_t attention_bindings_most(const attention_task *a);
  * elements. */
 ir_id attention_cache_at(const attention_cache *c, ir_id base, ir_id place, ir_id kv,
                          uint32_t unit);
-/* An eight by its number, as it lies: raw words, to be kept until they are numbers, f32x8. */
-void attention_cache_load(const attention_cache *c, ir_id eight, ir_id *raw);
-ir_id attention_cache_values(const attention_cache *c, const ir_id *raw);
-/* The same by way of registers, raw words from place * c->raw on. */
+/* An eight by its number, f32x8, by way of registers: as it lies raw words from place * c->raw on,
+ * to be kept until they are numbers. */
 void attention_cache_fetch(const attention_cache *c, ir_id eight, ir_memory to, uint32_t place);
 ir_id attention_cache_fetched(const attention_cache *c, ir_memory from, uint32_t place);
 /* Where an element lies in what is bound. */

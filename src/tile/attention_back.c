@@ -295,8 +295,9 @@ static void own_key(serial *s, ir_id line, ir_id kv) {
     ir_end(b);
 }
 
-beryl_status back_serial(lowering *l, const graph_node *node, const back_task *t,
-                         beryl_error *error) {
+/* Any shape. */
+static beryl_status back_serial(lowering *l, const graph_node *node, const back_task *t,
+                                beryl_error *error) {
     serial s = {.t = t};
     tile_kernel *k = &s.k;
     const bool rows = back_owns_rows(t);

@@ -110,9 +110,6 @@ beryl_status back_halve(lowering *l, const graph_node *node, const back_task *t,
 
 /* ---- forms ----------------------------------------------------------------------------------- */
 
-/* A lane owns a line: any shape. */
-beryl_status back_serial(lowering *l, const graph_node *node, const back_task *t,
-                         beryl_error *error);
 /* Where lanes are a thread's vectors, which tell each other what they load. */
 bool back_shuffle_fits(const lowering *l, const back_task *t);
 beryl_status back_shuffle(lowering *l, const graph_node *node, const back_task *t,

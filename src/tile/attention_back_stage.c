@@ -36,7 +36,7 @@ bool back_form_of(const lowering *l, const back_task *t, back_form *f) {
     const bool rows = back_owns_rows(t);
     const uint64_t others =
         (uint64_t)(rows ? a->n_row : a->n) * (rows ? a->n_kv : a->n_head) * a->d;
-    const uint32_t units = caps->compute_units ? caps->compute_units : 128;
+    const uint32_t units = tile_units(caps);
     const ir_type type = a->cache == TYPE_F16 ? IR_F16 : IR_BF16;
     if (!BUILD_HAS_C_TEXTS || caps->subgroup_size != LANES || !a->fast || a->d > D_MAX ||
         !back_reads(l, t, EIGHT) || a->n < LINES_FEW || a->n_row < LINES_FEW ||

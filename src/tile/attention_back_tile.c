@@ -7,7 +7,7 @@
  * at a time, and a lane keeps its lines by d / across columns of the sum. */
 #include "tile/attention_back.h"
 
-enum { PAD = 4, EACH_MAX = 8, D_MAX = 512, UNITS = 128, TURNS = 4, PART_MIN = 8 };
+enum { PAD = 4, EACH_MAX = 8, D_MAX = 512, TURNS = 4, PART_MIN = 8 };
 
 typedef struct form {
     /* lanes that share lines; lines of a lane, lanes down, other lines of a lane, elements staged,
@@ -62,8 +62,7 @@ static bool form_at(const lowering *l, const back_task *t, uint32_t i, form *f) 
     f->own = f->each * f->down;
     f->other = f->each_other * f->across;
     f->lanes = f->down * f->across;
-    const uint32_t rows = back_owns_rows(t) ? f->own : f->other,
-                   units = caps->compute_units ? caps->compute_units : UNITS;
+    const uint32_t rows = back_owns_rows(t) ? f->own : f->other, units = tile_units(caps);
     while (!back_owns_rows(t) && !device_is_processor(caps) && heads % 2 == 0 &&
            (uint64_t)whole_over(a->n_row, f->own) * a->n_kv * f->split < units)
         f->split *= 2, heads /= 2;
@@ -77,7 +76,7 @@ static bool form_at(const lowering *l, const back_task *t, uint32_t i, form *f) 
 
 /* The first that has work for all units of the device; else the one with the most workgroups. */
 static uint32_t rule_of(const lowering *l, const back_task *t) {
-    const uint32_t units = l->caps->compute_units ? l->caps->compute_units : UNITS;
+    const uint32_t units = tile_units(l->caps);
     const attention_task *a = &t->a;
     uint64_t most = 0;
     uint32_t best = FORMS;

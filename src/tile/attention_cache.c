@@ -159,7 +159,7 @@ static void take_apart(ir_builder *b, ir_id vector, uint32_t n, ir_id *parts) {
     for (uint32_t i = 0; i < n; i++) parts[i] = ir_extract(b, vector, i);
 }
 
-void attention_cache_load(const attention_cache *c, ir_id eight, ir_id *raw) {
+static void load_raw(const attention_cache *c, ir_id eight, ir_id *raw) {
     ir_builder *b = c->k->b;
     if (c->type == TYPE_F32) {
         ir_id element = tile_mul(b, eight, ATTENTION_EIGHT);
@@ -178,7 +178,7 @@ void attention_cache_load(const attention_cache *c, ir_id eight, ir_id *raw) {
     }
 }
 
-ir_id attention_cache_values(const attention_cache *c, const ir_id *raw) {
+static ir_id values_of(const attention_cache *c, const ir_id *raw) {
     ir_builder *b = c->k->b;
     if (c->type == TYPE_F32) return ir_compose(b, raw, 8);
     if (c->type == TYPE_F16)
@@ -191,7 +191,7 @@ ir_id attention_cache_values(const attention_cache *c, const ir_id *raw) {
 
 void attention_cache_fetch(const attention_cache *c, ir_id eight, ir_memory to, uint32_t place) {
     ir_id raw[ATTENTION_RAW_MAX];
-    attention_cache_load(c, eight, raw);
+    load_raw(c, eight, raw);
     for (uint32_t w = 0; w < c->raw; w++)
         ir_store(c->k->b, to, ir_u32(c->k->b, place * c->raw + w), raw[w]);
 }
@@ -200,7 +200,7 @@ ir_id attention_cache_fetched(const attention_cache *c, ir_memory from, uint32_t
     ir_id raw[ATTENTION_RAW_MAX];
     for (uint32_t w = 0; w < c->raw; w++)
         raw[w] = ir_load(c->k->b, from, ir_u32(c->k->b, place * c->raw + w), 1);
-    return attention_cache_values(c, raw);
+    return values_of(c, raw);
 }
 
 ir_id attention_cache_bound(const attention_cache *c, ir_id element) {
@@ -333,10 +333,10 @@ beryl_status attention_halve(lowering *l, const graph_node *node, const attentio
     for (uint32_t i = 0; i < 2; i++) {
         ir_id raw[ATTENTION_RAW_MAX];
         ir_id from = attention_cache_at(&caches[i], ir_u32(b, 0), row, kv, ATTENTION_EIGHT);
-        attention_cache_load(&caches[i], ir_add(b, from, eight), raw);
+        load_raw(&caches[i], ir_add(b, from, eight), raw);
         ir_store(b, out,
                  tile_add(b, tile_mul(b, lane, ATTENTION_EIGHT), i * (uint32_t)attention_halves(a)),
-                 ir_cast(b, IR_F16, attention_cache_values(&caches[i], raw)));
+                 ir_cast(b, IR_F16, values_of(&caches[i], raw)));
     }
     ir_end(b);
     return tile_end(k, lower_count_times(rows, line), HALVES_LANES, error);

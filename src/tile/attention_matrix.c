@@ -84,7 +84,7 @@ static bool form_of(const device_caps *caps, const attention_task *a, form *f) {
         {256, 2, 1, 2, 1, 64, false, false}, {512, 2, 1, 2, 2, 32, false, false},
         {256, 2, 1, 2, 1, 32, false, false},
     };
-    const uint32_t units = caps->compute_units ? caps->compute_units : 128;
+    const uint32_t units = tile_units(caps);
     if (!BUILD_HAS_C_TEXTS || !ir_has_fragment(caps, IR_F16, IR_F32, ROWS, TILE, DEPTH) ||
         caps->subgroup_size != LANES)
         return false;

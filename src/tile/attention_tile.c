@@ -19,7 +19,6 @@ enum {
     ROWS_EACH_MAX = 8,
     KEYS_EACH_MAX = 4,
     D_MAX = 512,
-    UNITS = 128,
     TURNS = 4,
     AHEAD = 8 /* words of a lane that are asked for ahead, at most: registers */
 };
@@ -93,7 +92,7 @@ static bool form_at(const device_caps *caps, const attention_task *a, uint32_t i
  * their speed on an H200 through WebGPU, of f16 caches. Of few rows the one with the most
  * workgroups. FORMS: none. */
 static uint32_t rule_of(const device_caps *caps, const attention_task *a) {
-    const uint32_t units = caps->compute_units ? caps->compute_units : UNITS;
+    const uint32_t units = tile_units(caps);
     uint64_t most = 0;
     uint32_t best = FORMS;
     form f;

@@ -70,7 +70,7 @@ static uint32_t halves_of(uint32_t d) { /* queries, weights */
 }
 
 static bool form_of(const device_caps *caps, const attention_task *a, form *f) {
-    const uint32_t units = caps->compute_units ? caps->compute_units : 128;
+    const uint32_t units = tile_units(caps);
     if (!BUILD_HAS_C_TEXTS || !ir_has_fragment(caps, IR_F16, IR_F32, ROWS, TILE, DEPTH) ||
         caps->subgroup_size != LANES || caps->workgroup_invocations < WARPS * LANES)
         return false;

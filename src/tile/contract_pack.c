@@ -11,7 +11,6 @@
 enum {
     PANEL = 4 * VECTOR,  /* columns of a tile */
     ROWS = 6,            /* of it */
-    TALL = 8 * ROWS,     /* of a workgroup */
     FROM = 1 << 18,      /* products */
     DEPTH_PACKED = 8,    /* of sums that are worth packing */
     DEPTH_ALONG = 64,    /* of sums along vectors */

@@ -313,7 +313,7 @@ static void memory(dots *d) {
     d->w_factors = ir_workgroup(b, IR_F32, d->rows * d->blocks * dots_row_factors(&d->w));
     d->x_ahead = ir_register(b, IR_U32, 4 * d->piece_turns);
     d->scale_ahead = ir_register(b, IR_U32, 4 * d->pair_turns);
-    d->w_ahead = ir_register(b, IR_U32, dots_raw_words(d->w.type) * d->row_turns);
+    d->w_ahead = ir_register(b, IR_U32, matvec_raw_words(d->w.type) * d->row_turns);
     d->sums = ir_register(b, IR_F32, d->f.rows * d->f.each);
     const uint32_t *table = tile_weight_table(d->w.type);
     if (!table || caps->permutes_bytes) return;

@@ -27,14 +27,6 @@ uint32_t dots_pitch(const dots_form *f) {
     return f->vectors + 2;
 }
 
-uint32_t dots_raw_words(base_type type) {
-    uint8_t widths[TILE_RAW_MAX];
-    uint32_t sum = 0;
-    const uint32_t n = tile_packed_widths(type, widths);
-    for (uint32_t i = 0; i < n; i++) sum += widths[i];
-    return sum;
-}
-
 /* ---- from memory ----------------------------------------------------------------------------- */
 
 /* Begins a condition for turn `turn` of what `count` lanes do, each once, from lane 0 on as `lane`
@@ -122,7 +114,7 @@ static void fetch_vectors(dots *d, ir_id step) {
 /* What the tile of step `step` is made of, asked for. */
 static void fetch(dots *d, ir_id step) {
     ir_builder *b = d->k.b;
-    const uint32_t words = dots_raw_words(d->w.type);
+    const uint32_t words = matvec_raw_words(d->w.type);
     fetch_vectors(d, step);
     for (uint32_t t = 0; t < d->row_turns; t++) {
         uint8_t widths[TILE_RAW_MAX];
@@ -297,7 +289,7 @@ static void put_ready(dots *d, const ready *r, uint32_t n_run, ir_id block, ir_i
 
 static void put_rows(dots *d, ir_id step) {
     ir_builder *b = d->k.b;
-    const uint32_t words = dots_raw_words(d->w.type);
+    const uint32_t words = matvec_raw_words(d->w.type);
     uint8_t widths[TILE_RAW_MAX];
     const uint32_t n = tile_packed_widths(d->w.type, widths);
     for (uint32_t t = 0; t < d->row_turns; t++) {
@@ -358,12 +350,6 @@ static block block_at(dots *d, ir_memory bytes, ir_memory factors, uint32_t rows
     return x;
 }
 
-static ir_id dot(ir_builder *b, ir_id x, ir_id y, ir_id sum) { /* 16 bytes */
-    for (uint32_t i = 0; i < 4; i++)
-        sum = ir_dot4_i8(b, ir_extract(b, x, i), ir_extract(b, y, i), sum);
-    return sum;
-}
-
 /* A sum of bytes' products that began with START, times the vector's scale. */
 static ir_id scaled(ir_builder *b, const block *x, ir_id sum) {
     return ir_fma(b, x->factor[0], ir_bitcast(b, IR_F32, 1, sum), x->start);
@@ -375,12 +361,13 @@ static ir_id plus_product(dots *d, const block *w, const block *x, ir_id sum) {
     const uint32_t own = d->w.least ? 2 : 1;
     ir_id start = ir_i32(b, (int32_t)START);
     if (!d->w.halves) {
-        ir_id whole = dot(b, w->half[1], x->half[1], dot(b, w->half[0], x->half[0], start));
+        ir_id whole = tile_packed_dot(b, w->half[1], x->half[1],
+                                      tile_packed_dot(b, w->half[0], x->half[0], start));
         sum = ir_fma(b, w->factor[0], scaled(b, x, whole), sum);
         return d->w.least ? ir_fma(b, w->factor[1], x->factor[1], sum) : sum;
     }
     for (uint32_t h = 0; h < 2; h++) {
-        ir_id part = dot(b, w->half[h], x->half[h], start);
+        ir_id part = tile_packed_dot(b, w->half[h], x->half[h], start);
         sum = ir_fma(b, w->factor[own * h], scaled(b, x, part), sum);
     }
     for (uint32_t h = 0; d->w.least && h < 2; h++)

@@ -84,8 +84,7 @@ static bool joined_of(const lowering *l, const fused_experts *f, const graph_reg
                              graph_tensor_at(l->g, f->router.logits)->dim[1].size != j->n_expert ||
                              !tile_router_fits(l->g, l->store, &f->router)))
         return false;
-    const uint32_t bindings = bindings_of(l, j),
-                   units = l->caps->compute_units ? l->caps->compute_units : 128;
+    const uint32_t bindings = bindings_of(l, j), units = tile_units(l->caps);
     if (bindings > l->caps->storage_max) return false;
     const uint64_t pairs = (uint64_t)j->x.bound * j->n_used;
     j->grids = f->sums ? j->x.bound : pairs; /* each with the rows of one matrix */

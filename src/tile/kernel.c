@@ -30,6 +30,10 @@ bool tile_serial(const lowering *l) {
     return device_is_processor(l->caps);
 }
 
+uint32_t tile_units(const device_caps *caps) {
+    return caps->compute_units ? caps->compute_units : 128;
+}
+
 /* Intel's drivers choose 8, 16 or 32 for each program. */
 uint32_t tile_span(const device_caps *caps) {
     return caps->vendor == 0x8086 ? 8 : caps->subgroup_size < 32 ? caps->subgroup_size : 32;

@@ -67,6 +67,8 @@ bool tile_serial(const lowering *l);
 bool tile_is_host(const lowering *l);
 /* Are the device's texts WGSL? A module has no others. */
 bool tile_is_wgsl(const device_caps *caps);
+/* Its compute units; as many as a large GPU has where it does not say. */
+uint32_t tile_units(const device_caps *caps);
 /* Lanes that stay together on a device with subgroups. */
 uint32_t tile_span(const device_caps *caps);
 /* Lanes that share a row of `n` elements: by the rule, and as tuning chose. */

@@ -314,12 +314,6 @@ static void add_to(tile_matvec *m, uint32_t row, uint32_t v, ir_id x) {
     ir_store(b, m->sums, at, ir_add(b, ir_load(b, m->sums, at, 1), x));
 }
 
-static ir_id dot(ir_builder *b, ir_id x, ir_id y, ir_id sum) { /* 16 bytes */
-    for (uint32_t i = 0; i < 4; i++)
-        sum = ir_dot4_i8(b, ir_extract(b, x, i), ir_extract(b, y, i), sum);
-    return sum;
-}
-
 static ir_id plus(ir_builder *b, ir_id x, ir_id sum) { /* sum IR_NO_ID: 0 */
     return sum == IR_NO_ID ? x : ir_add(b, x, sum);
 }
@@ -409,10 +403,10 @@ static void multiply_int8(tile_matvec *m, base_type type, uint32_t rows, tile_op
             n = matvec_alike(w, r);
             for (uint32_t j = r; zero && j < r + n; j++)
                 sum = ir_sub(b, sum, ir_mul(b, x.sums[j], ir_i32(b, (int32_t)zero)));
-            for (uint32_t j = r; j < r + n; j++) sum = dot(b, w->run[j], x.run[j], sum);
+            for (uint32_t j = r; j < r + n; j++) sum = tile_packed_dot(b, w->run[j], x.run[j], sum);
             ir_id less = ir_i32(b, 0);
             for (uint32_t j = r; j < r + n && w->less[j] != IR_NO_ID; j++)
-                less = dot(b, w->less[j], x.run[j], less);
+                less = tile_packed_dot(b, w->less[j], x.run[j], less);
             if (w->less[r] != IR_NO_ID) sum = ir_sub(b, sum, less);
             total = plus_times(b, opened[row].fractions ? ir_cast(b, IR_F32, sum) : sum,
                                w->scale[r], total);

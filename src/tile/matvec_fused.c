@@ -246,7 +246,7 @@ static bool takes(const lowering *l, const graph_node *node, graph_value v) {
 
 /* Are there tiles for half the device's units? They are whole blocks. */
 static bool is_busy(const lowering *l, const matvec_plan *p) {
-    const uint32_t units = l->caps->compute_units ? l->caps->compute_units : UNITS_UNKNOWN;
+    const uint32_t units = tile_units(l->caps);
     return p->s[0].rows / matvec_tile_rows(p) >= units / 2;
 }
 

@@ -48,6 +48,12 @@ uint32_t tile_packed_words(base_type type) {
     return sum;
 }
 
+ir_id tile_packed_dot(ir_builder *b, ir_id x, ir_id y, ir_id sum) {
+    for (uint32_t i = 0; i < 4; i++)
+        sum = ir_dot4_i8(b, ir_extract(b, x, i), ir_extract(b, y, i), sum);
+    return sum;
+}
+
 /* ---- loads ----------------------------------------------------------------------------------- */
 
 typedef struct place { /* of a block, and of a chunk in it */

@@ -17,10 +17,9 @@
 
 enum {
     LANES = 256,
-    CHUNK_MAX = 16, /* vectors of a row that a lane holds, */
-    HELD_BEST = 16, /* elements of one value that are enough, */
-    HELD_FEW = 4,   /* and where rows are fewer than the units of a device */
-    UNITS_UNKNOWN = 128,
+    CHUNK_MAX = 16,         /* vectors of a row that a lane holds, */
+    HELD_BEST = 16,         /* elements of one value that are enough, */
+    HELD_FEW = 4,           /* and where rows are fewer than the units of a device */
     COLUMN_LANES = 64,      /* of a workgroup that does a row a lane */
     HELD_MAX = 64,          /* and elements of all that it holds at once */
     ROWS_LANES = 128,       /* of a workgroup that does several rows */
@@ -117,8 +116,7 @@ static uint32_t subgroup_of(const device_caps *caps, const form *f) {
 
 /* Elements of a row lie apart, and there are rows enough for a lane each. */
 static bool in_columns(const device_caps *caps, const tree *t) {
-    const uint32_t d = tree_row_length(t),
-                   units = caps->compute_units ? caps->compute_units : UNITS_UNKNOWN;
+    const uint32_t d = tree_row_length(t), units = tile_units(caps);
     const uint64_t n = graph_element_bound(t->shape) / d;
     return t->axes.last && t->axes.n_row == 1 && !t->n_stat &&
            t->shape->stride[t->shape->rank - 1] != 1 && (is_serial(caps) || n >= 4 * units) &&
@@ -159,7 +157,7 @@ static form form_of(const device_caps *caps, const tree *t, uint32_t wide) {
     const uint32_t most = caps->workgroup_invocations, vectors = d / wide, held = tree_most_held(t);
     const uint32_t least = caps->subgroups && caps->subgroup_size ? caps->subgroup_size : 32;
     f.lanes = whole_power_from(vectors < least ? vectors : least);
-    const uint32_t units = caps->compute_units ? caps->compute_units : UNITS_UNKNOWN,
+    const uint32_t units = tile_units(caps),
                    own = graph_element_bound(t->shape) / d < units ? HELD_FEW : HELD_BEST;
     while (f.lanes * 2 <= most && f.lanes * own < d) f.lanes *= 2;
     for (;;) {
@@ -661,8 +659,7 @@ beryl_status tile_tree_rows(lowering *l, const graph_node *node, const tree *t, 
 
 /* Would a workgroup a row keep the device as busy as reductions in parts do? */
 static bool are_enough(const device_caps *caps, const tree *t) {
-    const uint32_t d = tree_row_length(t),
-                   units = caps->compute_units ? caps->compute_units : UNITS_UNKNOWN;
+    const uint32_t d = tree_row_length(t), units = tile_units(caps);
     if (caps->loop_max && (uint64_t)d * t->n_level > caps->loop_max / 2) return false;
     return d <= LONG || graph_element_bound(t->shape) / d >= units;
 }

@@ -507,7 +507,7 @@ static void take_plain(tile_vectors *v) {
 
 /* Rows of A for a workgroup: few where units have no vector, as many as a lane asks for. */
 static uint32_t rows_of(const lowering *l, const vectors_plan *p, const tile_matvec *m) {
-    const uint32_t units = l->caps->compute_units ? l->caps->compute_units : UNITS_UNKNOWN,
+    const uint32_t units = tile_units(l->caps),
                    groups = p->rows.bound < units ? units / p->rows.bound : 1,
                    even = whole_over(p->low.rows, 2 * groups) * 2,
                    most = FACTORS_ASKED_MAX / tile_matvec_each(m);
