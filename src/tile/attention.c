@@ -9,11 +9,11 @@ enum { LANES = 64, CACHE_BLOCK = 32, HEAD_FOURS_MAX = 256 };
 
 /* ---- rotation -------------------------------------------------------------------------------- */
 
-beryl_status tile_rope(lowering *l, const graph_node *node, beryl_error *error) {
+beryl_status tile_rope(lowering *l, const graph_node *node) {
     const graph_tensor *x = graph_tensor_at(l->g, node->in[0]),
                        *a = graph_tensor_at(l->g, node->in[1]);
     if (x->stride[2] != 1 || a->stride[2] != 1 || x->dim[1].extent || x->dim[2].extent)
-        return lower_refuse(l, node, "rows with gaps, heads that vary", error);
+        return lower_refuse(l, node, "rows with gaps, heads that vary");
     const uint32_t half = x->dim[2].size / 2, h = x->dim[1].size;
     tile_kernel k;
     ir_builder *b = tile_begin(&k, l, node, "rope", LANES);
@@ -42,8 +42,7 @@ beryl_status tile_rope(lowering *l, const graph_node *node, beryl_error *error) 
     ir_store(b, out, to, ir_sub(b, ir_mul(b, u, cosine), ir_mul(b, v, sine)));
     ir_store(b, out, tile_add(b, to, half), ir_add(b, ir_mul(b, u, sine), ir_mul(b, v, cosine)));
     ir_end(b);
-    return tile_end(&k, lower_count_times(lower_count_of(x->dim[0]), (uint64_t)h * units), LANES,
-                    error);
+    return tile_end(&k, lower_count_times(lower_count_of(x->dim[0]), (uint64_t)h * units), LANES);
 }
 
 /* ---- cache writes ---------------------------------------------------------------------------- */
@@ -117,15 +116,15 @@ static void write_block(tile_kernel *k, const writing *w, ir_memory x, ir_memory
     ir_store(b, cache, at, ir_bitcast(b, IR_U16, 1, d));
 }
 
-beryl_status tile_kv_write(lowering *l, const graph_node *node, beryl_error *error) {
+beryl_status tile_kv_write(lowering *l, const graph_node *node) {
     writing w = {.cache = graph_tensor_at(l->g, node->in[0]),
                  .x = graph_tensor_at(l->g, node->in[1])};
     const base_type type = w.cache->type;
     const uint32_t d = w.cache->dim[3].size;
     if (w.x->stride[2] != 1 || w.x->dim[1].extent || w.x->dim[2].extent)
-        return lower_refuse(l, node, "rows with gaps, heads that vary", error);
+        return lower_refuse(l, node, "rows with gaps, heads that vary");
     if (type != TYPE_F32 && type != TYPE_F16 && type != TYPE_Q8_0)
-        return lower_refuse(l, node, "a cache of this type", error);
+        return lower_refuse(l, node, "a cache of this type");
     tile_kernel k;
     ir_builder *b = tile_begin(&k, l, node, "kv_write", LANES);
     uint32_t wide = k.wide;
@@ -148,7 +147,7 @@ beryl_status tile_kv_write(lowering *l, const graph_node *node, beryl_error *err
     ir_end(b);
     return tile_end(
         &k, lower_count_times(lower_count_of(w.x->dim[0]), (uint64_t)w.x->dim[1].size * (d / size)),
-        LANES, error);
+        LANES);
 }
 
 /* ---- attention ------------------------------------------------------------------------------- */
@@ -219,33 +218,32 @@ static uint32_t chosen_splits(lowering *l, attention_form form, const attention_
 }
 
 static beryl_status attend(lowering *l, const graph_node *node, const attention_task *given,
-                           bool merged, beryl_error *error) {
+                           bool merged) {
     attention_task own = *given, *a = &own;
     const attention_form form = form_of(l->caps, a);
     own.n_split = chosen_splits(l, form, a);
-    if (form == FORM_MATRIX) return attention_matrix(l, node, a, error);
-    if (BUILD_HAS_C_TEXTS && form == FORM_BLOCK) return attention_block(l, node, a, error);
-    if (form == FORM_TILE) return attention_tile(l, node, a, error);
-    if (!BUILD_IS_MODULE && form == FORM_SHUFFLE) return attention_shuffle(l, node, a, error);
+    if (form == FORM_MATRIX) return attention_matrix(l, node, a);
+    if (BUILD_HAS_C_TEXTS && form == FORM_BLOCK) return attention_block(l, node, a);
+    if (form == FORM_TILE) return attention_tile(l, node, a);
+    if (!BUILD_IS_MODULE && form == FORM_SHUFFLE) return attention_shuffle(l, node, a);
     if (form == FORM_NONE)
-        return lower_refuse(l, node, "heads of this shape, or a cache of this type", error);
-    const beryl_status status = form == FORM_LANES   ? attention_lanes(l, node, a, error)
-                                : form == FORM_FAR   ? attention_far(l, node, a, error)
-                                : form == FORM_UNITS ? attention_units(l, node, a, error)
-                                                     : attention_serial(l, node, a, error);
-    return status == BERYL_OK && a->n_split > 1 && merged ? attention_merge(l, node, a, error)
-                                                          : status;
+        return lower_refuse(l, node, "heads of this shape, or a cache of this type");
+    const beryl_status status = form == FORM_LANES   ? attention_lanes(l, node, a)
+                                : form == FORM_FAR   ? attention_far(l, node, a)
+                                : form == FORM_UNITS ? attention_units(l, node, a)
+                                                     : attention_serial(l, node, a);
+    return status == BERYL_OK && a->n_split > 1 && merged ? attention_merge(l, node, a) : status;
 }
 
-beryl_status tile_attention(lowering *l, const graph_node *node, beryl_error *error) {
+beryl_status tile_attention(lowering *l, const graph_node *node) {
     const graph_tensor *q = graph_tensor_at(l->g, node->in[0]);
     attention_task a;
     if (q->stride[2] != 1 || q->dim[1].extent || q->dim[2].extent)
-        return lower_refuse(l, node, "rows with gaps, heads that vary", error);
+        return lower_refuse(l, node, "rows with gaps, heads that vary");
     attention_task_of(l->g, node, &a);
     a.fast = !l->settings.exact;
     a.n_split = splits_of(l->caps, &a);
-    return attend(l, node, &a, true, error);
+    return attend(l, node, &a, true);
 }
 
 /* ---- a joined decode step -------------------------------------------------------------------- */
@@ -313,10 +311,10 @@ uint32_t tile_attention_splits(const graph *g, const graph_store *store, const f
     return store->device ? splits_of(device_caps_of(store->device), &a) : 0;
 }
 
-beryl_status tile_fused_attention(lowering *l, const graph_node *node, beryl_error *error) {
+beryl_status tile_fused_attention(lowering *l, const graph_node *node) {
     const fused_attention *f = node->attr.fused.detail;
     attention_task a;
     attention_task_of_fused(l->g, f, &a);
     lower_bytes(l, (uint64_t)f->head_dim * (f->k ? 8 : 4));
-    return attend(l, node, &a, !f->merged_later, error);
+    return attend(l, node, &a, !f->merged_later);
 }

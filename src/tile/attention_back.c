@@ -90,8 +90,7 @@ void back_store_sums(const back_bound *x, ir_builder *b, ir_id at, ir_id most, i
     ir_store(b, x->out, at, ir_compose(b, all, 4));
 }
 
-beryl_status back_merge(lowering *l, const graph_node *node, const back_task *t,
-                        beryl_error *error) {
+beryl_status back_merge(lowering *l, const graph_node *node, const back_task *t) {
     const attention_task *a = &t->a;
     const uint32_t line = a->n_kv * a->d, wide = line % 4 ? 1 : 4;
     tile_kernel k;
@@ -107,7 +106,7 @@ beryl_status back_merge(lowering *l, const graph_node *node, const back_task *t,
     }
     ir_store(b, to, at, sum);
     ir_end(b);
-    return tile_end(&k, count, MERGE_LANES, error);
+    return tile_end(&k, count, MERGE_LANES);
 }
 
 /* ---- halves ---------------------------------------------------------------------------------- */
@@ -130,8 +129,7 @@ void back_halves_bind(ir_memory out[BACK_HALVES], tile_kernel *k, const back_tas
 }
 
 /* An eight a lane. */
-beryl_status back_halve(lowering *l, const graph_node *node, const back_task *t, ir_type type,
-                        beryl_error *error) {
+beryl_status back_halve(lowering *l, const graph_node *node, const back_task *t, ir_type type) {
     enum { EIGHT = ATTENTION_EIGHT };
     const attention_task *a = &t->a;
     const bool rows = !back_owns_rows(t), pairs = t->kind != BACK_SUMS;
@@ -158,7 +156,7 @@ beryl_status back_halve(lowering *l, const graph_node *node, const back_task *t,
         if (!i && back_halves_has(t, type, 2)) ir_store(b, out[2], to, ir_cast(b, type, all));
     }
     ir_end(b);
-    return tile_end(k, count, MERGE_LANES, error);
+    return tile_end(k, count, MERGE_LANES);
 }
 
 /* ---- a lane owns a line ---------------------------------------------------------------------- */
@@ -296,8 +294,7 @@ static void own_key(serial *s, ir_id line, ir_id kv) {
 }
 
 /* Any shape. */
-static beryl_status back_serial(lowering *l, const graph_node *node, const back_task *t,
-                                beryl_error *error) {
+static beryl_status back_serial(lowering *l, const graph_node *node, const back_task *t) {
     serial s = {.t = t};
     tile_kernel *k = &s.k;
     const bool rows = back_owns_rows(t);
@@ -319,23 +316,22 @@ static beryl_status back_serial(lowering *l, const graph_node *node, const back_
     if (rows) own_row(&s, line, head);
     else own_key(&s, line, head);
     ir_end(b);
-    return tile_end(k, lower_count_times(rows ? t->a.rows : t->a.held, heads), 1, error);
+    return tile_end(k, lower_count_times(rows ? t->a.rows : t->a.held, heads), 1);
 }
 
 /* ---- the choice ------------------------------------------------------------------------------ */
 
-beryl_status tile_attention_back(lowering *l, const graph_node *node, beryl_error *error) {
+beryl_status tile_attention_back(lowering *l, const graph_node *node) {
     back_task t;
     const device_caps *caps = l->caps;
     task_of(l->g, node, &t);
     t.a.fast = !l->settings.exact;
-    if (!BUILD_HAS_TRAINING || t.a.n_row >= KEYS_MAX)
-        return lower_refuse(l, node, "so many keys", error);
+    if (!BUILD_HAS_TRAINING || t.a.n_row >= KEYS_MAX) return lower_refuse(l, node, "so many keys");
     const bool narrow = caps->subgroups && caps->subgroup_size < SUBGROUP_MIN,
                alone = narrow || (device_is_processor(caps) && !caps->loop_max);
-    if (back_matrix_fits(l, &t)) return back_matrix(l, node, &t, error);
-    if (BUILD_HAS_C_TEXTS && back_block_fits(l, &t)) return back_block(l, node, &t, error);
-    if (!BUILD_IS_MODULE && back_shuffle_fits(l, &t)) return back_shuffle(l, node, &t, error);
-    if (!alone && back_tile_fits(l, &t)) return back_tile(l, node, &t, error);
-    return back_serial(l, node, &t, error);
+    if (back_matrix_fits(l, &t)) return back_matrix(l, node, &t);
+    if (BUILD_HAS_C_TEXTS && back_block_fits(l, &t)) return back_block(l, node, &t);
+    if (!BUILD_IS_MODULE && back_shuffle_fits(l, &t)) return back_shuffle(l, node, &t);
+    if (!alone && back_tile_fits(l, &t)) return back_tile(l, node, &t);
+    return back_serial(l, node, &t);
 }

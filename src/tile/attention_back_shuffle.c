@@ -183,8 +183,7 @@ static void clear(shuffle *x, ir_id to, ir_id is) {
     ir_end(b), ir_end(b);
 }
 
-beryl_status back_shuffle(lowering *l, const graph_node *node, const back_task *t,
-                          beryl_error *error) {
+beryl_status back_shuffle(lowering *l, const graph_node *node, const back_task *t) {
     shuffle x = {.w = {.own = LANES, .other = OTHERS}};
     tile_kernel *k = &x.k;
     const bool sums = t->kind == BACK_SUMS;
@@ -220,5 +219,5 @@ beryl_status back_shuffle(lowering *l, const graph_node *node, const back_task *
     }
     back_others_end(&x.w);
     if (sums) finish_sums(&x, is);
-    return back_walk_end(&x.w, node, 1, error);
+    return back_walk_end(&x.w, node, 1);
 }

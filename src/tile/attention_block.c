@@ -242,11 +242,10 @@ static void finish(block *x) {
     ir_end(b);
 }
 
-beryl_status attention_block(lowering *l, const graph_node *node, const attention_task *a,
-                             beryl_error *error) {
+beryl_status attention_block(lowering *l, const graph_node *node, const attention_task *a) {
     block x = {.a = a};
     tile_kernel *k = &x.k;
-    if (!form_of(l->caps, a, &x.f)) return lower_refuse(l, node, "heads of this shape", error);
+    if (!form_of(l->caps, a, &x.f)) return lower_refuse(l, node, "heads of this shape");
     ir_builder *b = tile_begin(k, l, node, "attention_block", 1);
     bind(&x);
     begin(&x);
@@ -263,5 +262,5 @@ beryl_status attention_block(lowering *l, const graph_node *node, const attentio
     attention_rows_end(&x.rows);
     finish(&x);
     return tile_end_3d(k, a->rows, x.f.queries, (lower_count){a->n_head / x.f.group, 0}, 1,
-                       (lower_count){1, 0}, 1, error);
+                       (lower_count){1, 0}, 1);
 }

@@ -317,8 +317,7 @@ static ir_memory halves_bind(tile_kernel *k, const attention_task *a, ir_access 
 }
 
 /* Scratch [2, slot, row, kv head, d]: an eight a lane. */
-beryl_status attention_halve(lowering *l, const graph_node *node, const attention_task *a,
-                             beryl_error *error) {
+beryl_status attention_halve(lowering *l, const graph_node *node, const attention_task *a) {
     tile_kernel kernel, *k = &kernel;
     attention_cache caches[2];
     const uint32_t eights = a->d / ATTENTION_EIGHT, line = a->n_kv * eights;
@@ -339,7 +338,7 @@ beryl_status attention_halve(lowering *l, const graph_node *node, const attentio
                  ir_cast(b, IR_F16, values_of(&caches[i], raw)));
     }
     ir_end(b);
-    return tile_end(k, lower_count_times(rows, line), HALVES_LANES, error);
+    return tile_end(k, lower_count_times(rows, line), HALVES_LANES);
 }
 
 void attention_halves_bind(attention_cache *keys, attention_cache *values, tile_kernel *k,
@@ -459,8 +458,7 @@ static void merge_nothing(merging *m) {
 /* A workgroup has some fours of a head. `parts` lanes share the pieces of each, and ask for all
  * of theirs that registers hold before they work on one; then the first of them joins the parts
  * in their order. */
-beryl_status attention_merge(lowering *l, const graph_node *node, const attention_task *a,
-                             beryl_error *error) {
+beryl_status attention_merge(lowering *l, const graph_node *node, const attention_task *a) {
     const uint32_t wide = a->d % 4 == 0 ? 4 : 1, units = a->d / wide;
     uint32_t parts = 1;
     while (!tile_serial(l) && parts < MERGE_PARTS && parts * MERGE_AHEAD < a->n_split) parts *= 2;
@@ -532,5 +530,5 @@ beryl_status attention_merge(lowering *l, const graph_node *node, const attentio
     ir_store(b, out, ir_fma(b, head, ir_u32(b, a->d), column), result);
     ir_end(b);
     ir_end(b);
-    return tile_end(&k, groups, 1, error);
+    return tile_end(&k, groups, 1);
 }

@@ -421,10 +421,9 @@ static void bind(shared *s) {
     attention_lines_bind(&s->x, false);
 }
 
-beryl_status attention_far(lowering *l, const graph_node *node, const attention_task *a,
-                           beryl_error *error) {
+beryl_status attention_far(lowering *l, const graph_node *node, const attention_task *a) {
     shared s = {.a = a};
-    if (!form_of(l->caps, a, &s.f)) return lower_refuse(l, node, "heads of this shape", error);
+    if (!form_of(l->caps, a, &s.f)) return lower_refuse(l, node, "heads of this shape");
     tile_kernel *k = &s.k;
     ir_builder *b =
         tile_begin(k, l, node, a->raw ? "attention_step_far" : "attention_far", THREADS);
@@ -461,5 +460,5 @@ beryl_status attention_far(lowering *l, const graph_node *node, const attention_
         ir_end(b);
     }
     return tile_end_3d(k, (lower_count){a->n_split, 0}, 1, (lower_count){a->n_head / HEADS, 0}, 1,
-                       a->rows, 1, error);
+                       a->rows, 1);
 }

@@ -333,10 +333,9 @@ static void join(shared *s) {
     }
 }
 
-beryl_status attention_lanes(lowering *l, const graph_node *node, const attention_task *a,
-                             beryl_error *error) {
+beryl_status attention_lanes(lowering *l, const graph_node *node, const attention_task *a) {
     shared s = {.a = a};
-    if (!form_of(l->caps, a, &s.f)) return lower_refuse(l, node, "heads of this shape", error);
+    if (!form_of(l->caps, a, &s.f)) return lower_refuse(l, node, "heads of this shape");
     choose(l, a, &s.f);
     const form *f = &s.f;
     tile_kernel *k = &s.k;
@@ -376,5 +375,5 @@ beryl_status attention_lanes(lowering *l, const graph_node *node, const attentio
     ir_end(b);
     join(&s);
     return tile_end_3d(k, (lower_count){a->n_split, 0}, 1, (lower_count){a->n_head / f->heads, 0},
-                       1, a->rows, 1, error);
+                       1, a->rows, 1);
 }

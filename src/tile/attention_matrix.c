@@ -723,14 +723,12 @@ static void store(matrix *m) {
     }
 }
 
-beryl_status attention_matrix(lowering *l, const graph_node *node, const attention_task *a,
-                              beryl_error *error) {
+beryl_status attention_matrix(lowering *l, const graph_node *node, const attention_task *a) {
     matrix m = {.a = a};
-    if (!form_of(l->caps, a, &m.f)) return lower_refuse(l, node, "heads of this shape", error);
+    if (!form_of(l->caps, a, &m.f)) return lower_refuse(l, node, "heads of this shape");
     tile_kernel *k = &m.k;
     const form *f = &m.f;
-    const beryl_status status =
-        a->cache == TYPE_F32 ? attention_halve(l, node, a, error) : BERYL_OK;
+    const beryl_status status = a->cache == TYPE_F32 ? attention_halve(l, node, a) : BERYL_OK;
     if (status != BERYL_OK) return status;
     ir_builder *b =
         tile_begin(k, l, node, f->direct ? "attention_direct" : "attention_matrix", threads_of(f));
@@ -751,5 +749,5 @@ beryl_status attention_matrix(lowering *l, const graph_node *node, const attenti
     attention_rows_end(&m.rows);
     store(&m);
     return tile_end_3d(k, a->rows, f->queries, (lower_count){a->n_head / f->group, 0}, 1,
-                       (lower_count){1, 0}, 1, error);
+                       (lower_count){1, 0}, 1);
 }

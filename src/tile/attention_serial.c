@@ -333,8 +333,7 @@ static uint32_t wide_of(const tile_kernel *k, const attention_task *a) {
     return wide;
 }
 
-beryl_status attention_serial(lowering *l, const graph_node *node, const attention_task *a,
-                              beryl_error *error) {
+beryl_status attention_serial(lowering *l, const graph_node *node, const attention_task *a) {
     const uint32_t heads = heads_of(a);
     const char *name = a->raw ? "attention_step" : "attention_serial";
     serial s = {.a = a, .items = attention_serial_items(l->caps, a), .heads = 1};
@@ -366,8 +365,8 @@ beryl_status attention_serial(lowering *l, const graph_node *node, const attenti
     finish(&s);
     if (s.items) {
         ir_end(b);
-        return tile_end(k, lower_count_times(a->rows, (uint64_t)a->n_head * a->n_split), 1, error);
+        return tile_end(k, lower_count_times(a->rows, (uint64_t)a->n_head * a->n_split), 1);
     }
     return tile_end_3d(k, (lower_count){a->n_split, 0}, 1, (lower_count){a->n_head / s.heads, 0}, 1,
-                       a->rows, 1, error);
+                       a->rows, 1);
 }

@@ -493,11 +493,10 @@ static void finish(tile *t) {
     }
 }
 
-beryl_status attention_tile(lowering *l, const graph_node *node, const attention_task *a,
-                            beryl_error *error) {
+beryl_status attention_tile(lowering *l, const graph_node *node, const attention_task *a) {
     tile t = {.a = a};
     form *f = &t.f;
-    if (!choose_form(l, a, f)) return lower_refuse(l, node, "heads of this shape", error);
+    if (!choose_form(l, a, f)) return lower_refuse(l, node, "heads of this shape");
     tile_kernel *k = &t.k;
     ir_builder *b = tile_begin(k, l, node, "attention_tile", f->lanes);
     if (f->subgroups) ir_subgroup(b, f->across);
@@ -524,5 +523,5 @@ beryl_status attention_tile(lowering *l, const graph_node *node, const attention
     attention_rows_end(&t.rows);
     finish(&t);
     return tile_end_3d(k, a->rows, f->queries, (lower_count){a->n_head / f->group, 0}, 1,
-                       (lower_count){1, 0}, 1, error);
+                       (lower_count){1, 0}, 1);
 }

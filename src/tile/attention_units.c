@@ -552,10 +552,9 @@ static void store(shared *s) {
     ir_end(b);
 }
 
-beryl_status attention_units(lowering *l, const graph_node *node, const attention_task *a,
-                             beryl_error *error) {
+beryl_status attention_units(lowering *l, const graph_node *node, const attention_task *a) {
     shared s = {.a = a};
-    if (!form_of(l->caps, a, &s.f)) return lower_refuse(l, node, "heads of this shape", error);
+    if (!form_of(l->caps, a, &s.f)) return lower_refuse(l, node, "heads of this shape");
     tile_kernel *k = &s.k;
     ir_builder *b =
         tile_begin(k, l, node, a->raw ? "attention_step_units" : "attention_units", WARPS * LANES);
@@ -612,5 +611,5 @@ beryl_status attention_units(lowering *l, const graph_node *node, const attentio
     attention_lines_nothing(&s.x);
     ir_end(b);
     return tile_end_3d(k, (lower_count){a->n_split, 0}, 1, (lower_count){a->n_head / s.f.heads, 0},
-                       1, a->rows, 1, error);
+                       1, a->rows, 1);
 }

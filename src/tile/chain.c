@@ -146,7 +146,7 @@ static void read_across(tree_walk *c, tree_spot s[SIDE], ir_id first, const bool
 /* A workgroup does a tile of the last two axes, of which each of eight times 32 lanes has a part:
  * what they write fills pieces of 32 bytes, and what they read is soon read whole. A lane does a
  * square: as vectors, or element by element, with columns apart from one another. */
-static beryl_status turned(tree_walk *c, const char *name, beryl_error *error) {
+static beryl_status turned(tree_walk *c, const char *name) {
     enum { PIECE = 32, WARP = 32 };
     tile_kernel *k = c->k;
     lowering *l = k->l;
@@ -204,7 +204,7 @@ static beryl_status turned(tree_walk *c, const char *name, beryl_error *error) {
         ir_end(b);
     }
     const lower_count count = outer.n ? lower_walk_count(l, &outer) : (lower_count){1, 0};
-    return tile_end(k, lower_count_times(count, (uint64_t)tiles * tiers), 1, error);
+    return tile_end(k, lower_count_times(count, (uint64_t)tiles * tiers), 1);
 }
 
 /* Columns [from, to) of a row, whose first ones are at `begin`. */
@@ -226,7 +226,7 @@ static void columns(tree_walk *c, const ir_id *begin, ir_id from, ir_id to) {
 
 /* The same on processors: a workgroup does a square whose sides are lines of a cache, so that each
  * line that is read or written is used whole while it is there. */
-static beryl_status turned_squares(tree_walk *c, const char *name, beryl_error *error) {
+static beryl_status turned_squares(tree_walk *c, const char *name) {
     tile_kernel *k = c->k;
     lowering *l = k->l;
     const uint32_t last = c->w.n - 1, side = LINE / base_type_block_bytes(c->t.seen[0].type),
@@ -253,7 +253,7 @@ static beryl_status turned_squares(tree_walk *c, const char *name, beryl_error *
     columns(c, begin, first, end);
     ir_end(b), ir_end(b);
     const lower_count count = outer.n ? lower_walk_count(l, &outer) : (lower_count){1, 0};
-    return tile_end(k, lower_count_times(count, (uint64_t)tiles * tiers), 1, error);
+    return tile_end(k, lower_count_times(count, (uint64_t)tiles * tiers), 1);
 }
 
 /* What is read across, of a processor's spots: two squares' lines, which become vectors. */
@@ -283,8 +283,7 @@ static uint32_t vectors_of_line(const tree_walk *c) {
 
 /* Squares in registers. A workgroup does a line of the caches of many rows: it reads long pieces of
  * few lines, and writes whole lines. */
-static beryl_status turned_vectors(tree_walk *c, const bool *across, const char *name,
-                                   beryl_error *error) {
+static beryl_status turned_vectors(tree_walk *c, const bool *across, const char *name) {
     enum { ROWS = 256 };
     tile_kernel *k = c->k;
     lowering *l = k->l;
@@ -323,7 +322,7 @@ static beryl_status turned_vectors(tree_walk *c, const bool *across, const char 
         for (uint32_t v = 0; v < line; v++) tree_store(c, &s[v][i], 0);
     ir_end(b), ir_end(b);
     const lower_count count = outer.n ? lower_walk_count(l, &outer) : (lower_count){1, 0};
-    return tile_end(k, lower_count_times(count, (uint64_t)tiles * tiers), 1, error);
+    return tile_end(k, lower_count_times(count, (uint64_t)tiles * tiers), 1);
 }
 
 /* How the elements of a walk are dealt out. */
@@ -492,8 +491,7 @@ static void elements_of(tree_walk *c, const element_form *f, ir_id group) {
     }
 }
 
-static beryl_status elements(lowering *l, const graph_node *node, const tree *t, const char *name,
-                             beryl_error *error) {
+static beryl_status elements(lowering *l, const graph_node *node, const tree *t, const char *name) {
     tree_walk walk = {.t = *t}, *c = &walk;
     tile_kernel k;
     const element_form f = form_of(l, c, true);
@@ -501,7 +499,7 @@ static beryl_status elements(lowering *l, const graph_node *node, const tree *t,
     if (!BUILD_IS_SMALL && f.wide == 1 && !tile_serial(l) && f.lanes == LANES &&
         graph_element_bound(c->t.shape) >= TURNED_MANY && is_turned(c)) {
         k = (tile_kernel){.l = l, .node = node};
-        return turned(c, name, error);
+        return turned(c, name);
     }
     if (BUILD_HAS_C_TEXTS && f.wide == 1 && f.column == TREE_VALUES && tile_is_host(l) &&
         graph_element_bound(c->t.shape) >= TURNED_MANY && is_turned(c)) {
@@ -510,13 +508,13 @@ static beryl_status elements(lowering *l, const graph_node *node, const tree *t,
         const uint64_t columns = c->w.size[c->w.n - 1].factor;
         return columns % (WIDE_HOST * vectors_of_line(c)) == 0 &&
                        turns_vectors(c, SIDE_HOST, WIDE_HOST, across)
-                   ? turned_vectors(c, across, name, error)
-                   : turned_squares(c, name, error);
+                   ? turned_vectors(c, across, name)
+                   : turned_squares(c, name);
     }
     tile_begin(&k, l, node, name, f.lanes);
     tree_declare(c);
     elements_of(c, &f, tile_group(c->k->b));
-    return tile_end(c->k, lower_walk_count(l, &c->w), f.per, error);
+    return tile_end(c->k, lower_walk_count(l, &c->w), f.per);
 }
 
 /* ---- updates --------------------------------------------------------------------------------- */
@@ -670,7 +668,7 @@ static bool bind_states(tile_kernel *k, const update_memory *m, tree_shared *sha
     return true;
 }
 
-beryl_status tile_update(lowering *l, const graph_node *node, beryl_error *error) {
+beryl_status tile_update(lowering *l, const graph_node *node) {
     const fused_update *u = node->attr.fused.detail;
     tile_kernel k;
     tree_shared shared = {.memory_of = memory_of};
@@ -678,7 +676,7 @@ beryl_status tile_update(lowering *l, const graph_node *node, beryl_error *error
     uint64_t n_group = 0;
     tree_walk walk = {.k = &k}, *c = &walk;
     for (uint32_t i = 0; i < u->n; i++) {
-        if (!read_body(&c->t, l, u, i)) return lower_refuse(l, node, "no update", error);
+        if (!read_body(&c->t, l, u, i)) return lower_refuse(l, node, "no update");
         count_memory(&m, l->g, &c->t);
     }
     *c = (tree_walk){.t = c->t};
@@ -698,32 +696,31 @@ beryl_status tile_update(lowering *l, const graph_node *node, beryl_error *error
         if (u->n > 1) ir_end(k.b);
         n_group += n;
     }
-    const beryl_status status = tile_end(&k, (lower_count){n_group, 0}, 1, error);
-    return good ? status : base_no_memory(error);
+    const beryl_status status = tile_end(&k, (lower_count){n_group, 0}, 1);
+    return good ? status : base_no_memory(l->error);
 }
 
 /* ---- the lowerings --------------------------------------------------------------------------- */
 
 beryl_status tile_region(lowering *l, const graph_node *node, const graph_region *r,
-                         const char *name, beryl_error *error) {
+                         const char *name) {
     tree t;
     if (!tree_read(&t, l->g, r, 0))
-        return lower_refuse(l, node, "more values than there is room for", error);
-    if (t.n_product) return tile_product(l, node, &t, error);
-    if (tree_reduces(&t)) return tile_tree_reduce(l, node, &t, name, error);
-    return tree_has_rows(&t) ? tile_tree_rows(l, node, &t, name, error)
-                             : elements(l, node, &t, name, error);
+        return lower_refuse(l, node, "more values than there is room for");
+    if (t.n_product) return tile_product(l, node, &t);
+    if (tree_reduces(&t)) return tile_tree_reduce(l, node, &t, name);
+    return tree_has_rows(&t) ? tile_tree_rows(l, node, &t, name) : elements(l, node, &t, name);
 }
 
-beryl_status tile_operation(lowering *l, const graph_node *node, beryl_error *error) {
+beryl_status tile_operation(lowering *l, const graph_node *node) {
     graph_region r = {.node = {node}, .n = 1, .n_out = node->n_out};
     memcpy(r.out, node->out, sizeof r.out);
-    return tile_region(l, node, &r, graph_op_name(node->op), error);
+    return tile_region(l, node, &r, graph_op_name(node->op));
 }
 
-beryl_status tile_chain(lowering *l, const graph_node *node, beryl_error *error) {
+beryl_status tile_chain(lowering *l, const graph_node *node) {
     const graph_region r = graph_region_of(l->g, node);
-    return tile_region(l, node, &r, "chain", error);
+    return tile_region(l, node, &r, "chain");
 }
 
 bool tile_region_fits(const graph *g, const graph_store *store, const graph_region *r) {

@@ -218,7 +218,7 @@ static void place_result(contraction *c, const lengths by[CLASSES], class_kind n
 /* Results that are infinite or NaN are computed again, in F32: limbs of infinities, and of what
  * rounds to such, are none. The axes are those of the factors as they are given. A lane looks at
  * vectors of results, and at each alone where one of them is such. */
-static beryl_status mend(lowering *l, contraction *c, beryl_error *error) {
+static beryl_status mend(lowering *l, contraction *c) {
     enum { LANES = 256, EACH = 4, TURNS = 4 };
     static const char *const offsets[] = {"a_offset", "b_offset", "out_offset"};
     const axes *inner = &c->of[CLASS_INNER];
@@ -273,14 +273,13 @@ static beryl_status mend(lowering *l, contraction *c, beryl_error *error) {
     ir_end(b);
     ir_store(b, in[OUT], at[OUT], ir_get(b, sum));
     ir_end(b), ir_end(b), ir_end(b), ir_end(b);
-    return tile_end(k, (lower_count){units, 0}, LANES, error);
+    return tile_end(k, (lower_count){units, 0}, LANES);
 }
 
 /* ---- parts added up -------------------------------------------------------------------------- */
 
 /* Adds the parts [part, outer, inner]. */
-static beryl_status add_parts(lowering *l, contraction *c, const tile_split *split,
-                              beryl_error *error) {
+static beryl_status add_parts(lowering *l, contraction *c, const tile_split *split) {
     tile_kernel *k = &c->k;
     lengths outer, inner;
     ir_id to[LOWER_WALK_TENSORS];
@@ -305,7 +304,7 @@ static beryl_status add_parts(lowering *l, contraction *c, const tile_split *spl
     ir_end(b), ir_end(b);
     return tile_end_marked(
         k, (lower_count[IR_DIM_MAX]){c->of[CLASS_OUTER].count, c->of[CLASS_INNER].count},
-        (uint64_t[IR_DIM_MAX]){c->of[CLASS_OUTER].bound, c->of[CLASS_INNER].bound}, error);
+        (uint64_t[IR_DIM_MAX]){c->of[CLASS_OUTER].bound, c->of[CLASS_INNER].bound});
 }
 
 /* Factor t as it is, or its copy. */
@@ -364,23 +363,22 @@ static void sizes_of(const contraction *c, const tile_split *split, lower_count 
 }
 
 /* The product, with the copies that are chosen. */
-static beryl_status multiply(lowering *l, contraction *c, beryl_error *error) {
+static beryl_status multiply(lowering *l, contraction *c) {
     const graph_node *node = c->node;
     const graph_tensor *tensors[TENSORS] = {graph_tensor_at(l->g, node->in[0]),
                                             graph_tensor_at(l->g, node->in[1]),
                                             graph_tensor_at(l->g, node->out[0])};
     static const char *const offsets[] = {"a_offset", "b_offset"};
-    if (BUILD_HAS_C_TEXTS && contract_takes_tiles(c, l)) return contract_tiles(l, c, error);
+    if (BUILD_HAS_C_TEXTS && contract_takes_tiles(c, l)) return contract_tiles(l, c);
     c->along = CLASSES, c->panels = 1;
     for (uint32_t t = 0; t < OUT; t++) c->offset[t] = tensors[t]->offset;
     beryl_status status = BERYL_OK;
-    if (BUILD_HAS_C_TEXTS && !is_padded(c) && !is_turned(c))
-        status = contract_pack(l, c, tensors, error);
+    if (BUILD_HAS_C_TEXTS && !is_padded(c) && !is_turned(c)) status = contract_pack(l, c, tensors);
     const lower_count rows = c->of[CLASS_OUTER].count, columns = c->of[CLASS_INNER].count;
     tile_split split = is_padded(c) && !is_limbs(c) ? (tile_split){.n = 1} : contract_split(c, l);
     axes given[CLASSES];
     memcpy(given, c->of, sizeof given);
-    if (BUILD_HAS_C_TEXTS && status == BERYL_OK) status = contract_copy(l, c, error);
+    if (BUILD_HAS_C_TEXTS && status == BERYL_OK) status = contract_copy(l, c);
     if (status) return status;
     if (is_turned(c)) split = contract_split(c, l);
     if (is_limbs(c))
@@ -477,46 +475,47 @@ static beryl_status multiply(lowering *l, contraction *c, beryl_error *error) {
     uint64_t extents[IR_DIM_MAX] = {0};
     sizes_of(c, &split, counts, extents);
     if (is_limbs(c)) k->rounds = CONTRACT_ROUNDS;
-    status = tile_end_marked(k, counts, extents, error);
+    status = tile_end_marked(k, counts, extents);
     if (is_limbs(c)) memcpy(c->of, given, sizeof given);
-    if (status == BERYL_OK && !whole) status = add_parts(l, c, &split, error);
-    return status == BERYL_OK && is_limbs(c) ? mend(l, c, error) : status;
+    if (status == BERYL_OK && !whole) status = add_parts(l, c, &split);
+    return status == BERYL_OK && is_limbs(c) ? mend(l, c) : status;
 }
 
 /* A contraction with its axes; t_end: the tree that ends it, or NULL. */
 static beryl_status begin(const lowering *l, const graph_node *placed, const tree *t_end,
-                          contraction *c, beryl_error *error) {
+                          contraction *c) {
     const graph_node *node = t_end ? t_end->product[0] : placed;
     *c = (contraction){.node = node,
                        .placed = placed,
                        .type =
                            tile_sum_type(tile_element(graph_tensor_at(l->g, node->in[0])->type))};
     if (!contract_end_of(&c->end, node->out[0], t_end))
-        return lower_refuse(l, placed, "such an end", error);
+        return lower_refuse(l, placed, "such an end");
     sort_axes(l, c);
     for (uint32_t i = 0; i < CLASSES; i++)
         if (c->of[i].unfit)
-            return lower_refuse(l, placed, "axes of one kind with several sizes of a run", error);
+            return lower_refuse(l, placed, "axes of one kind with several sizes of a run");
     if (c->of[CLASS_DEPTH].bound > UINT32_MAX)
-        return lower_refuse(l, placed, "sums of more than 2^32 - 1 products", error);
+        return lower_refuse(l, placed, "sums of more than 2^32 - 1 products");
     if (BUILD_HAS_C_TEXTS) contract_choose_copies(l, c);
     return BERYL_OK;
 }
 
 bool contract_takes_limbs(const lowering *l, const graph_node *node) {
     contraction c;
-    return l->caps->limbs_from && begin(l, node, NULL, &c, NULL) == BERYL_OK && is_limbs(&c);
+    lowering asked = *l;
+    asked.error = NULL;
+    return l->caps->limbs_from && begin(&asked, node, NULL, &c) == BERYL_OK && is_limbs(&c);
 }
 
-beryl_status tile_contract_product(lowering *l, const graph_node *placed, const tree *end,
-                                   beryl_error *error) {
+beryl_status tile_contract_product(lowering *l, const graph_node *placed, const tree *end) {
     contraction c;
-    const beryl_status status = begin(l, placed, end, &c, error);
-    return status == BERYL_OK ? multiply(l, &c, error) : status;
+    const beryl_status status = begin(l, placed, end, &c);
+    return status == BERYL_OK ? multiply(l, &c) : status;
 }
 
-beryl_status tile_contract(lowering *l, const graph_node *node, beryl_error *error) {
-    return tile_contract_product(l, node, NULL, error);
+beryl_status tile_contract(lowering *l, const graph_node *node) {
+    return tile_contract_product(l, node, NULL);
 }
 
 /* A linear of plain rows as a contraction; false: it is none. */
@@ -549,12 +548,12 @@ bool tile_contract_takes_linear(const lowering *l, const graph_node *node, lower
 }
 
 bool tile_contract_linear(lowering *l, const graph_node *node, lower_count n, uint32_t stride,
-                          beryl_status *status, beryl_error *error) {
+                          beryl_status *status) {
     contraction c;
     if (!linear_of(l, node, n, stride, &c)) return false;
     const bool takes =
         is_limbs(&c) ||
         (BUILD_HAS_C_TEXTS && (contract_packs_lines(&c, l) || contract_takes_tiles(&c, l)));
-    if (takes) *status = multiply(l, &c, error);
+    if (takes) *status = multiply(l, &c);
     return takes;
 }

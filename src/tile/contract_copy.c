@@ -93,7 +93,7 @@ static bool wants_limbs(const lowering *l, const contraction *c) {
 
 /* A copy of factor t in the scratch, [batch, line, width], with zeros beyond; its strides are those
  * of the factor from then on. */
-static beryl_status pad(lowering *l, contraction *c, uint32_t t, beryl_error *error) {
+static beryl_status pad(lowering *l, contraction *c, uint32_t t) {
     axes *row = &c->of[rows_of(c, t)], *depth = &c->of[CLASS_DEPTH], *batch = &c->of[CLASS_BATCH];
     const bool across = row->stride[t][0] == 1, batched = contract_moves(batch, t);
     axes *line = across ? depth : row, *in_line = across ? row : depth;
@@ -134,13 +134,13 @@ static beryl_status pad(lowering *l, contraction *c, uint32_t t, beryl_error *er
     if (batched) ir_end(b);
     if (batched) batch->stride[t][0] = all_lines * all_width;
     line->stride[t][0] = all_width, in_line->stride[t][0] = 1;
-    return tile_end_marked(
-        k, (lower_count[IR_DIM_MAX]){{all_lines, 0}, {all_width, 0}, {n_batch, 0}},
-        (uint64_t[IR_DIM_MAX]){all_lines, all_width, batched ? n_batch : 0}, error);
+    return tile_end_marked(k,
+                           (lower_count[IR_DIM_MAX]){{all_lines, 0}, {all_width, 0}, {n_batch, 0}},
+                           (uint64_t[IR_DIM_MAX]){all_lines, all_width, batched ? n_batch : 0});
 }
 
 /* The same in limbs, [limb, batch, line, width]: a lane has four neighbours. */
-static beryl_status pad_limbs(lowering *l, contraction *c, uint32_t t, beryl_error *error) {
+static beryl_status pad_limbs(lowering *l, contraction *c, uint32_t t) {
     enum { LANES = 256, EACH = 4 };
     axes *row = &c->of[rows_of(c, t)], *depth = &c->of[CLASS_DEPTH], *batch = &c->of[CLASS_BATCH];
     const bool across = row->stride[t][0] == 1, batched = contract_moves(batch, t);
@@ -201,7 +201,7 @@ static beryl_status pad_limbs(lowering *l, contraction *c, uint32_t t, beryl_err
     ir_end(b);
     if (batched) batch->stride[t][0] = all_lines * all_width;
     line->stride[t][0] = all_width, in_line->stride[t][0] = 1;
-    const beryl_status status = tile_end(k, (lower_count){units, 0}, LANES, error);
+    const beryl_status status = tile_end(k, (lower_count){units, 0}, LANES);
     if (status == BERYL_OK) lower_step_share(l);
     return status;
 }
@@ -313,8 +313,7 @@ static void put_last(axes *of, uint32_t axis) {
 
 /* A copy of factor t in the scratch with its channels last; its strides and *offset are those of
  * the copy from then on. */
-static beryl_status turn(lowering *l, contraction *c, uint32_t t, const channels *as,
-                         beryl_error *error) {
+static beryl_status turn(lowering *l, contraction *c, uint32_t t, const channels *as) {
     const graph_tensor *from = graph_tensor_at(l->g, c->node->in[t]);
     const ir_type type = tile_element(from->type);
     const uint32_t whole = as->n * as->apart, tiles = (as->n + TURN - 1) / TURN,
@@ -365,7 +364,7 @@ static beryl_status turn(lowering *l, contraction *c, uint32_t t, const channels
             if (kind == (uint32_t)as->kind && a == as->axis) *stride = 1;
             else if (was > -(int64_t)as->apart && was < as->apart) *stride *= as->n;
         }
-    return tile_end(k, (lower_count){(uint64_t)as->outer * tiles * tiers, 0}, 1, error);
+    return tile_end(k, (lower_count){(uint64_t)as->outer * tiles * tiers, 0}, 1);
 }
 
 void contract_choose_copies(const lowering *l, contraction *c) {
@@ -377,12 +376,12 @@ void contract_choose_copies(const lowering *l, contraction *c) {
     c->depth = c->limbs ? whole(terms, c->parts * LIMBS_DEPTH) : padded(terms);
 }
 
-beryl_status contract_copy(lowering *l, contraction *c, beryl_error *error) {
+beryl_status contract_copy(lowering *l, contraction *c) {
     beryl_status status = BERYL_OK;
     for (uint32_t t = 0; t < OUT && status == BERYL_OK; t++) {
         c->copied[t] = c->pads || (c->turns && c->as[t].apart > 1);
-        if (c->pads) status = c->limbs ? pad_limbs(l, c, t, error) : pad(l, c, t, error);
-        else if (c->copied[t]) status = turn(l, c, t, &c->as[t], error);
+        if (c->pads) status = c->limbs ? pad_limbs(l, c, t) : pad(l, c, t);
+        else if (c->copied[t]) status = turn(l, c, t, &c->as[t]);
     }
     for (uint32_t t = 0; t < OUT && c->turns; t++)
         if (!t || c->as[t].kind != c->as[A].kind) put_last(&c->of[c->as[t].kind], c->as[t].axis);

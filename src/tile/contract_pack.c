@@ -267,7 +267,7 @@ static void packing_copy(packing *p, ir_id batch, ir_id depth, ir_id panel, ir_i
 
 /* Elements that lie in the order of the copy, as vectors: a group has a line of a panel, or of
  * depth. Panels beside one another are lines of the factor, so they go first. */
-static beryl_status pack_vectors(packing *p, lower_count groups, beryl_error *error) {
+static beryl_status pack_vectors(packing *p, lower_count groups) {
     contraction *c = &p->c;
     tile_kernel *k = &c->k;
     ir_builder *b = k->b;
@@ -286,12 +286,12 @@ static beryl_status pack_vectors(packing *p, lower_count groups, beryl_error *er
         packing_copy(p, group, depth, panel, ir_add(b, tile_mul(b, panel, p->width), near), near,
                      VECTOR);
     ir_end(b), ir_end(b);
-    return tile_end(k, groups, 1, error);
+    return tile_end(k, groups, 1);
 }
 
 /* Elements that lie across the order of the copy, two squares at once: a group has as many rows as
  * a panel. */
-static beryl_status pack_turned(packing *p, lower_count batches, beryl_error *error) {
+static beryl_status pack_turned(packing *p, lower_count batches) {
     enum { SIDE = VECTOR / 2 };
     contraction *c = &p->c;
     tile_kernel *k = &c->k;
@@ -321,7 +321,7 @@ static beryl_status pack_turned(packing *p, lower_count batches, beryl_error *er
                        : packing_to(p, batch, tile_add(b, depth, i), part, near),
                  ir_compose(b, (ir_id[]){x[i], x[SIDE + i]}, 2));
     ir_end(b), ir_end(b), ir_end(b);
-    return tile_end(k, groups, 1, error);
+    return tile_end(k, groups, 1);
 }
 
 /* How many rows lie beside each other, as they do in panels, though they may begin anywhere, and
@@ -338,8 +338,8 @@ static uint32_t stretch_of(const packing *p, uint32_t *chunk) {
 }
 
 /* Rows in stretches: a group has a chunk of them at one depth, by way of its own memory. */
-static beryl_status pack_stretches(packing *p, uint32_t length, uint32_t chunk, lower_count batches,
-                                   beryl_error *error) {
+static beryl_status pack_stretches(packing *p, uint32_t length, uint32_t chunk,
+                                   lower_count batches) {
     contraction *c = &p->c;
     tile_kernel *k = &c->k;
     ir_builder *b = k->b;
@@ -383,11 +383,11 @@ static beryl_status pack_stretches(packing *p, uint32_t length, uint32_t chunk, 
     ir_store(b, p->out, ir_add(b, place, near),
              ir_load(b, line, ir_add(b, tile_mul(b, i, p->width), near), VECTOR));
     ir_end(b), ir_end(b), ir_end(b);
-    return tile_end(k, groups, 1, error);
+    return tile_end(k, groups, 1);
 }
 
 /* Panels beside one another are lines of the factor, so they go first. */
-static beryl_status pack_elements(packing *p, beryl_error *error) {
+static beryl_status pack_elements(packing *p) {
     contraction *c = &p->c;
     tile_kernel *k = &c->k;
     ir_builder *b = k->b;
@@ -417,7 +417,7 @@ static beryl_status pack_elements(packing *p, beryl_error *error) {
                                           [DIM_DEPTH] = lines ? 0 : terms->bound,
                                           [DIM_OUTER] = lines ? c->of[p->rows].bound : p->panels,
                                           [DIM_INNER] = lines ? terms->bound : p->width};
-    return tile_end_marked(k, counts, extents, error);
+    return tile_end_marked(k, counts, extents);
 }
 
 bool contract_has_vectors(const contraction *c, const lowering *l, uint32_t t, class_kind kind,
@@ -442,7 +442,7 @@ static bool is_turned(const contraction *c, const lowering *l, uint32_t t) {
 }
 
 /* Packs panels of factor t. */
-static beryl_status pack(const contraction *c, lowering *l, uint32_t t, beryl_error *error) {
+static beryl_status pack(const contraction *c, lowering *l, uint32_t t) {
     packing p = {.t = t,
                  .width = c->width[t],
                  .panels = panels_of(c, t),
@@ -459,15 +459,15 @@ static beryl_status pack(const contraction *c, lowering *l, uint32_t t, beryl_er
                        contract_has_vectors(c, l, t, lines ? CLASS_DEPTH : p.rows, VECTOR);
     const bool turned = is_turned(c, l, t);
     packing_begin(&p, c, l);
-    if (turned) return pack_turned(&p, batches, error);
+    if (turned) return pack_turned(&p, batches);
     uint32_t chunk;
     const uint32_t length = whole ? 0 : stretch_of(&p, &chunk);
-    if (length) return pack_stretches(&p, length, chunk, batches, error);
-    return whole ? pack_vectors(&p, groups, error) : pack_elements(&p, error);
+    if (length) return pack_stretches(&p, length, chunk, batches);
+    return whole ? pack_vectors(&p, groups) : pack_elements(&p);
 }
 
 /* Scratch [depth]: where the factor that is not packed goes with depth. */
-static beryl_status tabulate(const contraction *from, lowering *l, beryl_error *error) {
+static beryl_status tabulate(const contraction *from, lowering *l) {
     contraction all = *from, *c = &all;
     const uint32_t t = c->packed[A] ? B : A;
     tile_kernel *k = &c->k;
@@ -484,16 +484,15 @@ static beryl_status tabulate(const contraction *from, lowering *l, beryl_error *
     ir_store(b, out, depth, contract_place(c, CLASS_DEPTH, &by, t, depth, ir_u32(b, 0)));
     ir_end(b);
     return tile_end_marked(k, (lower_count[IR_DIM_MAX]){[DIM_DEPTH] = c->of[CLASS_DEPTH].count},
-                           (uint64_t[IR_DIM_MAX]){[DIM_DEPTH] = c->of[CLASS_DEPTH].bound}, error);
+                           (uint64_t[IR_DIM_MAX]){[DIM_DEPTH] = c->of[CLASS_DEPTH].bound});
 }
 
-beryl_status contract_pack(lowering *l, contraction *c, const graph_tensor *const *tensors,
-                           beryl_error *error) {
+beryl_status contract_pack(lowering *l, contraction *c, const graph_tensor *const *tensors) {
     beryl_status status = BERYL_OK;
     choose(c, l, tensors);
     for (uint32_t t = 0; t < OUT && status == BERYL_OK; t++)
-        if (c->packed[t]) status = pack(c, l, t, error);
-    return status == BERYL_OK && c->tabled ? tabulate(c, l, error) : status;
+        if (c->packed[t]) status = pack(c, l, t);
+    return status == BERYL_OK && c->tabled ? tabulate(c, l) : status;
 }
 
 bool contract_packs_lines(const contraction *c, const lowering *l) {

@@ -104,8 +104,7 @@ static ir_id words(packing *p, ir_id at, ir_id row, ir_id term, uint32_t width) 
     return ir_or(b, tile_shr(b, first, 16), element(p, at, row, tile_add(b, term, 1), width));
 }
 
-static beryl_status pack(lowering *l, const contraction *from, class_kind rows,
-                         beryl_error *error) {
+static beryl_status pack(lowering *l, const contraction *from, class_kind rows) {
     packing all = {.c = *from, .t = factor_of(from, rows), .rows = rows}, *p = &all;
     contraction *c = &p->c;
     tile_kernel *k = &c->k;
@@ -163,7 +162,7 @@ static beryl_status pack(lowering *l, const contraction *from, class_kind rows,
         ir_end(b);
     }
     ir_end(b), ir_end(b), ir_end(b);
-    return tile_end(k, groups, 1, error);
+    return tile_end(k, groups, 1);
 }
 
 /* ---- the product ----------------------------------------------------------------------------- */
@@ -199,7 +198,7 @@ static void store_square(contraction *c, const lengths by[CLASSES], ir_memory re
     ir_end(b), ir_end(b);
 }
 
-static beryl_status multiply(lowering *l, contraction *c, beryl_error *error) {
+static beryl_status multiply(lowering *l, contraction *c) {
     tile_kernel *k = &c->k;
     const uint32_t steps = steps_of(c), line = steps * TILE * 2, /* elements of a row of tiles */
         squares[] = {tiles_of(c, CLASS_OUTER) / SQUARE, tiles_of(c, CLASS_INNER) / SQUARE};
@@ -278,11 +277,11 @@ static beryl_status multiply(lowering *l, contraction *c, beryl_error *error) {
                           ir_u32(b, LINES), false);
     store_square(c, by, results, out, tile_mul(b, down, LINES), tile_mul(b, across, LINES), at);
     ir_end(b), ir_end(b), ir_end(b), ir_end(b);
-    return tile_end(k, groups, 1, error);
+    return tile_end(k, groups, 1);
 }
 
-beryl_status contract_tiles(lowering *l, contraction *c, beryl_error *error) {
-    beryl_status status = lies(c, l, CLASS_OUTER) ? BERYL_OK : pack(l, c, CLASS_OUTER, error);
-    if (status == BERYL_OK) status = pack(l, c, CLASS_INNER, error);
-    return status == BERYL_OK ? multiply(l, c, error) : status;
+beryl_status contract_tiles(lowering *l, contraction *c) {
+    beryl_status status = lies(c, l, CLASS_OUTER) ? BERYL_OK : pack(l, c, CLASS_OUTER);
+    if (status == BERYL_OK) status = pack(l, c, CLASS_INNER);
+    return status == BERYL_OK ? multiply(l, c) : status;
 }

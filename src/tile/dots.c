@@ -173,8 +173,8 @@ static ir_id packed(ir_builder *b, ir_id q) {
 }
 
 /* A lane a block; once for products that follow each other. */
-static beryl_status round_vectors(lowering *l, const graph_node *node, const tile_tiled_product *p,
-                                  beryl_error *error) {
+static beryl_status round_vectors(lowering *l, const graph_node *node,
+                                  const tile_tiled_product *p) {
     const uint32_t blocks = p->k / BLOCK;
     tile_kernel kernel, *k = &kernel;
     ir_builder *b = tile_begin(k, l, node, "linear_round", ROUND_LANES);
@@ -221,7 +221,7 @@ static beryl_status round_vectors(lowering *l, const graph_node *node, const til
     ir_store(b, scales, ir_add(b, tile_mul(b, pair, 4), tile_mul(b, odd, 2)),
              ir_compose(b, both, 2));
     ir_end(b);
-    const beryl_status status = tile_end(k, lower_count_times(p->n, blocks), ROUND_LANES, error);
+    const beryl_status status = tile_end(k, lower_count_times(p->n, blocks), ROUND_LANES);
     if (BUILD_HAS_JOINED_ADAPTERS && status == BERYL_OK) lower_step_share(l);
     return status;
 }
@@ -326,7 +326,7 @@ static void memory(dots *d) {
 }
 
 static beryl_status merge(lowering *l, const graph_node *node, const tile_tiled_product *p,
-                          uint32_t parts, beryl_error *error) {
+                          uint32_t parts) {
     tile_kernel kernel, *k = &kernel;
     tree_walk end;
     ir_builder *b = tile_begin(k, l, node, "linear_merge", MERGE_LANES);
@@ -349,7 +349,7 @@ static beryl_status merge(lowering *l, const graph_node *node, const tile_tiled_
     if (p->end) tree_end_store(&end, vector, ir_add(b, row, offset), (ir_id[]){sum, IR_NO_ID});
     else ir_store(b, out, ir_add(b, ir_fma(b, vector, stride, offset), row), sum);
     ir_end(b);
-    return tile_end(k, lower_count_times(p->n, p->m), MERGE_LANES, error);
+    return tile_end(k, lower_count_times(p->n, p->m), MERGE_LANES);
 }
 
 static void sizes(dots *d) {
@@ -368,15 +368,14 @@ static void sizes(dots *d) {
     d->steps = whole_over(d->p->k, f->depth);
 }
 
-beryl_status tile_dots(lowering *l, const graph_node *node, const tile_tiled_product *p,
-                       beryl_error *error) {
+beryl_status tile_dots(lowering *l, const graph_node *node, const tile_tiled_product *p) {
     dots d = {
         .p = p, .w = kind_of(graph_tensor_at(l->g, p->weight)->type), .per = p->other ? 2 : 1};
     const tile_grouped *by = p->by;
-    beryl_status status = p->rounded ? BERYL_OK : round_vectors(l, node, p, error);
+    beryl_status status = p->rounded ? BERYL_OK : round_vectors(l, node, p);
     if (status != BERYL_OK) return status;
     if (!choose(l, p, &d.w, d.per, &d.f))
-        return lower_refuse(l, node, "tiles of bytes on this device", error);
+        return lower_refuse(l, node, "tiles of bytes on this device");
     sizes(&d);
     tile_kernel *k = &d.k;
     ir_builder *b =
@@ -388,8 +387,8 @@ beryl_status tile_dots(lowering *l, const graph_node *node, const tile_tiled_pro
         d.first = tile_mul(b, ir_group(b, 0), d.f.vectors);
         dots_tile(&d);
         status = tile_end_3d(k, p->n, d.f.vectors, (lower_count){p->m, 0}, d.columns,
-                             (lower_count){d.f.parts, 0}, 1, error);
-        return status == BERYL_OK && d.f.parts > 1 ? merge(l, node, p, d.f.parts, error) : status;
+                             (lower_count){d.f.parts, 0}, 1);
+        return status == BERYL_OK && d.f.parts > 1 ? merge(l, node, p, d.f.parts) : status;
     }
     const uint64_t spread =
         (uint64_t)tile_choose(l, "spread", SPREAD, 2, 16) * tile_grouped_each(by);
@@ -405,5 +404,5 @@ beryl_status tile_dots(lowering *l, const graph_node *node, const tile_tiled_pro
     ir_end(b);
     ir_end(b);
     return tile_end_3d(k, (lower_count){spread < by->bound ? spread : by->bound, 0}, d.f.vectors,
-                       (lower_count){p->m, 0}, d.columns, (lower_count){by->n_expert, 0}, 1, error);
+                       (lower_count){p->m, 0}, d.columns, (lower_count){by->n_expert, 0}, 1);
 }

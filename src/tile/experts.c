@@ -269,12 +269,12 @@ static void store_tile(making *k, const ir_id *results, const ir_id *sums) {
     }
 }
 
-beryl_status tile_fused_experts(lowering *l, const graph_node *node, beryl_error *error) {
+beryl_status tile_fused_experts(lowering *l, const graph_node *node) {
     const fused_experts *f = node->attr.fused.detail;
     joined j;
     const graph_region r = graph_region_of(l->g, node);
     if (!joined_of(l, f, &r, &j))
-        return lower_refuse(l, node, "these joined products with experts", error);
+        return lower_refuse(l, node, "these joined products with experts");
     const uint32_t used = j.n_used < j.n_expert ? j.n_used : j.n_expert; /* by one token */
     lower_bytes(l, base_type_row_bytes(j.type, j.k) * j.m * (f->sums ? 1 : 2) * used);
     making k = {.j = &j};
@@ -311,5 +311,5 @@ beryl_status tile_fused_experts(lowering *l, const graph_node *node, beryl_error
     store_tile(&k, results, sums);
     if (again) ir_end(b);
     const lower_count grids = f->sums ? j.x.n : lower_count_times(j.x.n, j.n_used);
-    return tile_end_3d(ir, (lower_count){j.groups, 0}, 1, grids, 1, (lower_count){1, 0}, 1, error);
+    return tile_end_3d(ir, (lower_count){j.groups, 0}, 1, grids, 1, (lower_count){1, 0}, 1);
 }

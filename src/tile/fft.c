@@ -466,7 +466,7 @@ static uint32_t numbers_with_gaps(const fft_pass *p, uint32_t lines, bool gaps) 
     return gaps ? n + n / BANKS : n;
 }
 
-static beryl_status run_pass(fft *s, uint32_t number, beryl_error *error) {
+static beryl_status run_pass(fft *s, uint32_t number) {
     static const char *const names[] = {"even", "odd"};
     tile_kernel *k = &s->k;
     fft_pass *p = &s->p;
@@ -498,7 +498,7 @@ static beryl_status run_pass(fft *s, uint32_t number, beryl_error *error) {
         done *= p->radix[i];
     }
     store_all(s, now, x);
-    return tile_end(k, count, p->lines, error);
+    return tile_end(k, count, p->lines);
 }
 
 /* ---- plans ----------------------------------------------------------------------------------- */
@@ -580,7 +580,7 @@ static lower_count rows_of(const graph_tensor *t, uint32_t axis) {
     return first < axis ? lower_count_times(rows, joined(t, first + 1, axis)) : rows;
 }
 
-beryl_status tile_fourier(lowering *l, const graph_node *node, beryl_error *error) {
+beryl_status tile_fourier(lowering *l, const graph_node *node) {
     const graph_tensor *x = graph_tensor_at(l->g, node->in[0]),
                        *out = graph_tensor_at(l->g, node->out[0]);
     const uint32_t axis = node->attr.fourier.axis, how = node->attr.fourier.how;
@@ -600,8 +600,8 @@ beryl_status tile_fourier(lowering *l, const graph_node *node, beryl_error *erro
     s.scale = graph_fourier_scale(s.n, how);
     s.inner = joined(x, axis + 1, x->rank - !s.real_in);
     if (2 * (double)s.row_bound * s.n * s.inner > UINT32_MAX)
-        return lower_refuse(l, node, "more than 2^32 numbers", error);
-    if (BUILD_HAS_C_TEXTS && tile_is_host(l) && fft_lines_fit(&s)) return fft_lines(&s, error);
+        return lower_refuse(l, node, "more than 2^32 numbers");
+    if (BUILD_HAS_C_TEXTS && tile_is_host(l) && fft_lines_fit(&s)) return fft_lines(&s);
     fft_pass passes[FFT_FACTORS_MAX];
     uint32_t f[FFT_FACTORS_MAX], n = 0;
     for (bool fits = false; !fits;) {
@@ -614,7 +614,7 @@ beryl_status tile_fourier(lowering *l, const graph_node *node, beryl_error *erro
     beryl_status status = BERYL_OK;
     for (uint32_t i = 0; status == BERYL_OK && i < n; i++) {
         s.p = passes[i];
-        status = run_pass(&s, i, error);
+        status = run_pass(&s, i);
     }
     return status;
 }

@@ -196,7 +196,7 @@ static ir_id begin_of(const lines *l, ir_id line, uint32_t size) {
                   tile_rem(b, first, s->inner));
 }
 
-beryl_status fft_lines(fft *s, beryl_error *error) {
+beryl_status fft_lines(fft *s) {
     tile_kernel *k = &s->k;
     const fft_pass *p = &s->p;
     lines all = {.s = s, .alone = s->inner == 1, .apart = s->inner == 1 ? 1 : p->wide}, *l = &all;
@@ -222,5 +222,5 @@ beryl_status fft_lines(fft *s, beryl_error *error) {
     for (uint32_t i = 0, done = 1; i < p->n_step; done *= p->radix[i++])
         make_step(l, i, done, in, out);
     ir_end(b);
-    return tile_end(k, count, p->lines, error);
+    return tile_end(k, count, p->lines);
 }

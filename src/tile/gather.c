@@ -13,8 +13,7 @@ static ir_id index_at(ir_builder *b, ir_memory ids, ir_id at, ir_id n_row) {
 }
 
 /* Words as they are; a lane an element. */
-static beryl_status gather_words(lowering *l, const graph_node *node, lower_count n,
-                                 beryl_error *error) {
+static beryl_status gather_words(lowering *l, const graph_node *node, lower_count n) {
     const graph_tensor *table = graph_tensor_at(l->g, node->in[0]),
                        *ids = graph_tensor_at(l->g, node->in[1]);
     const uint32_t d = table->rank == 2 ? table->dim[1].size : 1;
@@ -36,7 +35,7 @@ static beryl_status gather_words(lowering *l, const graph_node *node, lower_coun
         word = ir_select(b, ir_eq(b, n_row, ir_u32(b, 0)), ir_u32(b, 0), word);
     ir_store(b, to, lane, word);
     ir_end(b);
-    return tile_end(&k, lower_count_times(n, d), GATHER_LANES, error);
+    return tile_end(&k, lower_count_times(n, d), GATHER_LANES);
 }
 
 static void store_run(tile_kernel *k, ir_memory out, ir_type type, ir_id at, bool aligned,
@@ -53,7 +52,7 @@ static void store_run(tile_kernel *k, ir_memory out, ir_type type, ir_id at, boo
 
 /* A lane a chunk; what is left of a plain row is one more. */
 static beryl_status gather_shard(lowering *l, const graph_node *node, const tile_matrix *w,
-                                 lower_count n, uint32_t shard, beryl_error *error) {
+                                 lower_count n, uint32_t shard) {
     const graph_tensor *ids = graph_tensor_at(l->g, node->in[1]),
                        *out = graph_tensor_at(l->g, node->out[0]);
     const store_shard *place = w->stored ? &w->stored->shard[shard] : NULL;
@@ -101,41 +100,41 @@ static beryl_status gather_shard(lowering *l, const graph_node *node, const tile
     }
     ir_end(b);
     ir_end(b);
-    return tile_end(&k, lower_count_times(n, units), GATHER_LANES, error);
+    return tile_end(&k, lower_count_times(n, units), GATHER_LANES);
 }
 
-beryl_status tile_gather_rows(lowering *l, const graph_node *node, beryl_error *error) {
+beryl_status tile_gather_rows(lowering *l, const graph_node *node) {
     const graph_tensor *table = graph_tensor_at(l->g, node->in[0]),
                        *ids = graph_tensor_at(l->g, node->in[1]);
     const uint32_t last = table->rank - 1u;
     lower_count n = {1, 0};
-    if (!graph_is_contiguous(ids)) return lower_refuse(l, node, "indices with gaps", error);
+    if (!graph_is_contiguous(ids)) return lower_refuse(l, node, "indices with gaps");
     for (uint32_t i = 0; i < ids->rank; i++) {
         if (ids->dim[i].extent && i > 0)
-            return lower_refuse(l, node, "indices over an inner extent", error);
+            return lower_refuse(l, node, "indices over an inner extent");
         n = ids->dim[i].extent ? lower_count_of(ids->dim[i])
                                : lower_count_times(n, ids->dim[i].size);
     }
     if (table->dim[last].extent && table->rank == 2)
-        return lower_refuse(l, node, "rows of varying length", error);
+        return lower_refuse(l, node, "rows of varying length");
     const bool words =
         table->type == TYPE_I32 || (table->type == TYPE_F32 && node->attr.gather_rows.factor == 1 &&
                                     graph_tensor_at(l->g, node->out[0])->type == TYPE_F32);
     const store_tensor *stored = lower_stored(l, node->in[0]);
     if (words && (table->rank == 1 || table->stride[1] == 1) && (!stored || stored->n_shard == 1))
-        return gather_words(l, node, n, error);
+        return gather_words(l, node, n);
     tile_matrix w;
     if (table->rank == 1) {
         w = (tile_matrix){
             .value = node->in[0], .type = table->type, .m = table->dim[0].size, .k = 1};
         if (table->dim[0].extent || base_type_is_quantised(table->type))
-            return lower_refuse(l, node, "a table that varies in length", error);
+            return lower_refuse(l, node, "a table that varies in length");
     } else if (!tile_matrix_of(l, node->in[0], &w) || w.first) {
-        return lower_refuse(l, node, "a table that is not whole or varies in length", error);
+        return lower_refuse(l, node, "a table that is not whole or varies in length");
     }
     beryl_status status = BERYL_OK;
     const uint32_t n_shard = w.stored ? w.stored->n_shard : 1;
     for (uint32_t i = 0; status == BERYL_OK && i < n_shard; i++)
-        status = gather_shard(l, node, &w, n, i, error);
+        status = gather_shard(l, node, &w, n, i);
     return status;
 }

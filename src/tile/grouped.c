@@ -63,8 +63,7 @@ static ir_id is(grouping *m, ir_op op, ir_id i) {
     return ir_select(b, ir_binary(b, op, id, m->expert), ir_u32(b, 1), ir_u32(b, 0));
 }
 
-beryl_status tile_group_pairs(lowering *l, const graph_node *node, const tile_grouped *g,
-                              beryl_error *error) {
+beryl_status tile_group_pairs(lowering *l, const graph_node *node, const tile_grouped *g) {
     const uint32_t most = tile_lanes(l, g->bound), lanes = most < LANES_MAX ? most : LANES_MAX;
     grouping m = {.g = g};
     tile_kernel *k = &m.k;
@@ -113,5 +112,5 @@ beryl_status tile_group_pairs(lowering *l, const graph_node *node, const tile_gr
     ir_set(b, sums[2], tile_add(b, at, 1));
     ir_end(b);
     ir_end(b);
-    return tile_end(k, (lower_count){g->n_expert, 0}, 1, error);
+    return tile_end(k, (lower_count){g->n_expert, 0}, 1);
 }

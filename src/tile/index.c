@@ -127,7 +127,7 @@ static bool are_near(const lowering *l, const moving *m, const lower_walk *w,
 
 /* A workgroup a row, whose elements it keeps. */
 static beryl_status move_near(lowering *l, const graph_node *node, const moving *m,
-                              const lower_walk *w, beryl_error *error) {
+                              const lower_walk *w) {
     const ir_type type = tile_element(graph_tensor_at(l->g, node->out[0])->type);
     const uint32_t n = m->size.size, length = (uint32_t)w->size[w->n - 1].factor;
     lower_walk outer = *w;
@@ -173,7 +173,7 @@ static beryl_status move_near(lowering *l, const graph_node *node, const moving 
         if (length % turn) ir_end(b);
     }
     ir_end(b), ir_end(b);
-    return tile_end(&k, lower_walk_count(l, &outer), 1, error);
+    return tile_end(&k, lower_walk_count(l, &outer), 1);
 }
 
 /* Along lines on a processor, from end to end: of one index, as vectors, else of an index each. */
@@ -185,7 +185,7 @@ static bool are_lines(const lowering *l, const moving *m, const lower_walk *w) {
 }
 
 static beryl_status move_lines(lowering *l, const graph_node *node, const moving *m,
-                               const lower_walk *w, beryl_error *error) {
+                               const lower_walk *w) {
     static const ir_type words[] = {[1] = IR_U8, [2] = IR_U16, [4] = IR_U32, [8] = IR_U64};
     const ir_type type =
         words[ir_type_bytes(tile_element(graph_tensor_at(l->g, node->out[0])->type))];
@@ -237,11 +237,11 @@ static beryl_status move_lines(lowering *l, const graph_node *node, const moving
         ir_end(b);
     }
     ir_end(b), ir_end(b);
-    return tile_end(&k, count, lines, error);
+    return tile_end(&k, count, lines);
 }
 
 /* A lane moves several where there are many, and asks for all of their indices first. */
-static beryl_status move(lowering *l, const graph_node *node, const moving *m, beryl_error *error) {
+static beryl_status move(lowering *l, const graph_node *node, const moving *m) {
     static const char *const offsets[MOVED] = {"", "ids_offset", "x_offset"};
     const graph_tensor *out = graph_tensor_at(l->g, node->out[0]);
     const graph_tensor *t[MOVED] = {out, &m->index, &m->from};
@@ -249,13 +249,13 @@ static beryl_status move(lowering *l, const graph_node *node, const moving *m, b
     lower_walk_pad(&w, 1);
     if (BUILD_HAS_C_TEXTS && are_lines(l, m, &w)) {
         walk_strips(m, &w, out->type, CACHE_HOST);
-        return move_lines(l, node, m, &w, error);
+        return move_lines(l, node, m, &w);
     }
     const uint32_t wide = makes_fours(m, &w, out) ? 4 : 1;
     const bool many = m->ids && m->x && !tile_serial(l) &&
                       graph_element_bound(out) / wide >= MANY &&
                       l->caps->workgroup_invocations >= MANY_LANES;
-    if (many && are_near(l, m, &w, out)) return move_near(l, node, m, &w, error);
+    if (many && are_near(l, m, &w, out)) return move_near(l, node, m, &w);
     if (many) walk_strips(m, &w, out->type, CACHE_GPU);
     w.size[w.n - 1].factor /= wide;
     for (uint32_t i = 0; i < MOVED; i++) w.stride[i][w.n - 1] *= wide;
@@ -303,10 +303,10 @@ static beryl_status move(lowering *l, const graph_node *node, const moving *m, b
         }
         ir_end(b);
     }
-    return tile_end(&k, count, lanes * n_item, error);
+    return tile_end(&k, count, lanes * n_item);
 }
 
-beryl_status tile_gather(lowering *l, const graph_node *node, beryl_error *error) {
+beryl_status tile_gather(lowering *l, const graph_node *node) {
     const graph_tensor *x = graph_tensor_at(l->g, node->in[0]),
                        *out = graph_tensor_at(l->g, node->out[0]);
     const uint32_t axis = node->attr.gather.axis;
@@ -316,10 +316,10 @@ beryl_status tile_gather(lowering *l, const graph_node *node, beryl_error *error
     m.size = x->dim[axis];
     memcpy(m.from.dim, out->dim, sizeof m.from.dim);
     m.from.stride[axis] = 0;
-    return move(l, node, &m, error);
+    return move(l, node, &m);
 }
 
-beryl_status tile_one_hot(lowering *l, const graph_node *node, beryl_error *error) {
+beryl_status tile_one_hot(lowering *l, const graph_node *node) {
     const graph_tensor *out = graph_tensor_at(l->g, node->out[0]);
     moving m = {.name = "one_hot", .ids = node->in[0], .from = *out};
     const uint32_t last = out->rank - 1u;
@@ -329,11 +329,10 @@ beryl_status tile_one_hot(lowering *l, const graph_node *node, beryl_error *erro
     memset(m.from.stride, 0, sizeof m.from.stride);
     m.from.stride[last] = 1;
     m.size = out->dim[last];
-    return move(l, node, &m, error);
+    return move(l, node, &m);
 }
 
-beryl_status tile_copy_input(lowering *l, const graph_node *node, const char *name,
-                             beryl_error *error) {
+beryl_status tile_copy_input(lowering *l, const graph_node *node, const char *name) {
     const moving m = {.name = name, .x = node->in[0], .from = *graph_tensor_at(l->g, node->in[0])};
-    return move(l, node, &m, error);
+    return move(l, node, &m);
 }

@@ -252,19 +252,18 @@ static beryl_status print(base_arena *arena, const ir_kernel *kernel, const char
 /* The kernel after the passes, as text of the device's language; what takes the IR itself gets
  * it as it was lowered, with its marks. */
 static beryl_status generate(lowering *l, base_arena *arena, const ir_kernel *kernel,
-                             const ir_schedule *schedule, lower_kernel *out, const char **entry,
-                             beryl_error *error) {
+                             const ir_schedule *schedule, lower_kernel *out, const char **entry) {
     device_program_desc desc;
     beryl_status status =
-        l->texts ? print(l->arena, kernel, &l->texts->before, &out->size, error) : BERYL_OK;
+        l->texts ? print(l->arena, kernel, &l->texts->before, &out->size, l->error) : BERYL_OK;
     if (status == BERYL_OK && l->language == DEVICE_IR)
-        return print(arena, kernel, (const char **)&out->text, &out->size, error);
-    if (status == BERYL_OK) status = ir_optimise(arena, kernel, schedule, &kernel, error);
+        return print(arena, kernel, (const char **)&out->text, &out->size, l->error);
+    if (status == BERYL_OK) status = ir_optimise(arena, kernel, schedule, &kernel, l->error);
     if (status == BERYL_OK && l->texts)
-        status = print(l->arena, kernel, &l->texts->after, &out->size, error);
+        status = print(l->arena, kernel, &l->texts->after, &out->size, l->error);
     if (status != BERYL_OK) return status;
     memcpy(out->workgroup, kernel->workgroup, sizeof out->workgroup);
-    status = codegen_make(arena, kernel, l->language, l->caps, &desc, error);
+    status = codegen_make(arena, kernel, l->language, l->caps, &desc, l->error);
     if (status != BERYL_OK) return status;
     out->size = desc.source_size;
     out->text = (char *)(uintptr_t)desc.source;
@@ -295,22 +294,21 @@ static uint64_t schedule_hash(const ir_schedule *s, uint64_t seed) {
 
 /* schedule NULL: none. */
 static beryl_status text_of(lowering *l, base_arena *arena, const ir_kernel *kernel,
-                            const ir_schedule *schedule, lower_kernel *out, const char **entry,
-                            beryl_error *error) {
-    beryl_status status = reflect(kernel, out, error);
+                            const ir_schedule *schedule, lower_kernel *out, const char **entry) {
+    beryl_status status = reflect(kernel, out, l->error);
     if (status != BERYL_OK) return status;
     out->hash = ir_hash(kernel, HASH_SEED + (uint32_t)l->language);
     if (schedule) out->hash = schedule_hash(schedule, out->hash);
     if (lower_program_known(l, out->hash)) return BERYL_OK;
-    status = ir_verify(l->store->heap, kernel, error);
-    return status == BERYL_OK ? generate(l, arena, kernel, schedule, out, entry, error) : status;
+    status = ir_verify(l->store->heap, kernel, l->error);
+    return status == BERYL_OK ? generate(l, arena, kernel, schedule, out, entry) : status;
 }
 
 static beryl_status step_of(tile_kernel *k, const ir_kernel *kernel, const ir_schedule *schedule,
-                            const lower_count *counts, const uint32_t *per, beryl_error *error) {
+                            const lower_count *counts, const uint32_t *per) {
     lower_kernel text;
     const char *entry = NULL;
-    beryl_status status = text_of(k->l, &k->arena, kernel, schedule, &text, &entry, error);
+    beryl_status status = text_of(k->l, &k->arena, kernel, schedule, &text, &entry);
     if (status != BERYL_OK) return status;
     lower_step *s = lower_step_begin(k->l, k->node, k->name, entry, &text);
     for (uint32_t i = 0; i < k->n_place; i++) {
@@ -330,7 +328,7 @@ static beryl_status step_of(tile_kernel *k, const ir_kernel *kernel, const ir_sc
     lower_groups_3d(s, counts[0], per[0], counts[1], per[1], counts[2], per[2]);
     if (schedule && !k->joins) lower_groups_share(s);
     if (k->once) lower_once(s);
-    return lower_step_end(s, error);
+    return lower_step_end(s);
 }
 
 /* Powers of two alone, and no large ones, so that shapes share a kernel. */
@@ -352,24 +350,24 @@ static bool is_trial(const tile_kernel *k) {
 }
 
 /* Takes the kernel's arena. */
-static beryl_status keep_trial(tile_kernel *k, tile_made *made, beryl_error *error) {
+static beryl_status keep_trial(tile_kernel *k, tile_made *made) {
     tile_made *to = base_vec_add(k->l->store->heap, &k->l->choices->made);
     made->k = *k;
     if (to) *to = *made;
     else base_arena_fini(&k->arena);
-    return to ? BERYL_OK : base_no_memory(error);
+    return to ? BERYL_OK : base_no_memory(k->l->error);
 }
 
 beryl_status tile_end_3d(tile_kernel *k, lower_count x, uint32_t per_x, lower_count y,
-                         uint32_t per_y, lower_count z, uint32_t per_z, beryl_error *error) {
+                         uint32_t per_y, lower_count z, uint32_t per_z) {
     tile_made made = {.counts = {x, y, z}, .per = {per_x * k->n_item, per_y, per_z}};
-    beryl_status status =
-        is_trial(k) ? ir_finish(k->b, &made.kernel, error) : ir_take(k->b, &made.kernel, error);
-    if (status == BERYL_OK && is_trial(k)) return keep_trial(k, &made, error);
+    beryl_status status = is_trial(k) ? ir_finish(k->b, &made.kernel, k->l->error)
+                                      : ir_take(k->b, &made.kernel, k->l->error);
+    if (status == BERYL_OK && is_trial(k)) return keep_trial(k, &made);
     ir_schedule joined = {.vector = JOINED};
     if (k->joins) promise(k, &joined);
     if (status == BERYL_OK)
-        status = step_of(k, made.kernel, k->joins ? &joined : NULL, made.counts, made.per, error);
+        status = step_of(k, made.kernel, k->joins ? &joined : NULL, made.counts, made.per);
     base_arena_fini(&k->arena);
     return status;
 }
@@ -382,17 +380,17 @@ static void schedule_of(const tile_kernel *k, const ir_kernel *plain,
 }
 
 beryl_status tile_end_marked(tile_kernel *k, const lower_count counts[IR_DIM_MAX],
-                             const uint64_t extents[IR_DIM_MAX], beryl_error *error) {
+                             const uint64_t extents[IR_DIM_MAX]) {
     const ir_kernel *kernel;
     ir_schedule schedule;
     lower_count along[3] = {{1, 0}, {1, 0}, {1, 0}};
     uint32_t per[3] = {1, 1, 1};
-    beryl_status status = ir_finish(k->b, &kernel, error);
+    beryl_status status = ir_finish(k->b, &kernel, k->l->error);
     if (status == BERYL_OK && !is_trial(k)) {
         schedule_of(k, kernel, extents, &schedule);
         if (k->rounds) ir_schedule_rounds(&schedule, k->rounds);
         else {
-            status = tile_search(k, kernel, counts, extents, &schedule, error);
+            status = tile_search(k, kernel, counts, extents, &schedule);
             tile_recall(k, kernel, extents, &schedule);
         }
         for (uint32_t d = 0; d < IR_DIM_MAX; d++) {
@@ -401,14 +399,14 @@ beryl_status tile_end_marked(tile_kernel *k, const lower_count counts[IR_DIM_MAX
             along[dim->group - 1] = counts[d];
             per[dim->group - 1] = ir_schedule_tile(&schedule, d);
         }
-        if (status == BERYL_OK) status = step_of(k, kernel, &schedule, along, per, error);
+        if (status == BERYL_OK) status = step_of(k, kernel, &schedule, along, per);
     }
     base_arena_fini(&k->arena);
     return status;
 }
 
-beryl_status tile_end(tile_kernel *k, lower_count count, uint32_t per, beryl_error *error) {
-    return tile_end_3d(k, count, per, (lower_count){1, 0}, 1, (lower_count){1, 0}, 1, error);
+beryl_status tile_end(tile_kernel *k, lower_count count, uint32_t per) {
+    return tile_end_3d(k, count, per, (lower_count){1, 0}, 1, (lower_count){1, 0}, 1);
 }
 
 /* ---- instructions ---------------------------------------------------------------------------- */

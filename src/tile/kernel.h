@@ -6,11 +6,11 @@
  *     ir_memory x = tile_read(&k, "x", node->in[0]), y = tile_write(&k, "y", node->out[0]);
  *     ir_id n = tile_count(&k, "n", lower_rows(t));
  *     ... ir_*(b, ...)
- *     return tile_end(&k, lower_rows(t), LANES, error);
+ *     return tile_end(&k, lower_rows(t), LANES);
  *
- * Mistakes and lack of memory stay in the builder until tile_end. What differs between nodes
- * of one shape (offsets, lengths of a run) is a parameter, everything else a constant of the
- * kernel. */
+ * Mistakes and lack of memory stay in the builder until tile_end, which tells them to l->error.
+ * What differs between nodes of one shape (offsets, lengths of a run) is a parameter, everything
+ * else a constant of the kernel. */
 #ifndef TILE_KERNEL_H
 #define TILE_KERNEL_H
 
@@ -116,15 +116,15 @@ ir_id tile_f32(tile_kernel *k, const char *name, float value);
 /* a constant where there is no extent */
 ir_id tile_count(tile_kernel *k, const char *name, lower_count count);
 /* One dispatch; groups as of lower_groups. The kernel is given back whatever happens. */
-beryl_status tile_end(tile_kernel *k, lower_count count, uint32_t per, beryl_error *error);
+beryl_status tile_end(tile_kernel *k, lower_count count, uint32_t per);
 beryl_status tile_end_3d(tile_kernel *k, lower_count x, uint32_t per_x, lower_count y,
-                         uint32_t per_y, lower_count z, uint32_t per_z, beryl_error *error);
+                         uint32_t per_y, lower_count z, uint32_t per_z);
 
 /* The same for a kernel with marks (ir/pass/pass.h), whose schedule says how many groups there
  * are. counts[dim]: turns of the loops with that dimension, for those that groups share;
  * extents[dim]: how long they are expected to be. */
 beryl_status tile_end_marked(tile_kernel *k, const lower_count counts[IR_DIM_MAX],
-                             const uint64_t extents[IR_DIM_MAX], beryl_error *error);
+                             const uint64_t extents[IR_DIM_MAX]);
 /* Where tuning found a schedule, *schedule becomes that. */
 void tile_recall(const tile_kernel *k, const ir_kernel *plain, const uint64_t extents[IR_DIM_MAX],
                  ir_schedule *schedule);
@@ -132,7 +132,7 @@ void tile_recall(const tile_kernel *k, const ir_kernel *plain, const uint64_t ex
  * into the cache. */
 beryl_status tile_search(tile_kernel *k, const ir_kernel *plain,
                          const lower_count counts[IR_DIM_MAX], const uint64_t extents[IR_DIM_MAX],
-                         const ir_schedule *by_rule, beryl_error *error);
+                         const ir_schedule *by_rule);
 
 /* ---- numbers that tuning may choose (tile/search.c) -------------------------------------- */
 
@@ -170,7 +170,7 @@ typedef struct lower_choices {
 /* The node's numbers, by trials: what the cache holds, or after a search if that is asked for
  * and it is the node's turn. None where there is no cache, or the lowering asks for none. */
 beryl_status tile_choices_find(lowering *l, const graph_node *node, lower_fn *lower,
-                               lower_choices *out, beryl_error *error);
+                               lower_choices *out);
 
 /* ---- instructions that many kernels need ----------------------------------------------------- */
 
@@ -225,7 +225,7 @@ tile_parts tile_parts_of(uint32_t d, uint32_t most, uint32_t least);
 /* A step that leaves (order, index) of the largest element of each part of input 0's rows in
  * scratch `key`, u32 [n, parts, 2]. */
 beryl_status tile_best(lowering *l, const graph_node *node, tile_parts p, uint32_t key,
-                       uint32_t nan, beryl_error *error);
+                       uint32_t nan);
 
 /* ---- regions of one shape: pointwise operations and rows (tile/chain.c) ------------------ */
 
@@ -233,7 +233,7 @@ beryl_status tile_best(lowering *l, const graph_node *node, tile_parts p, uint32
 bool tile_region_fits(const graph *g, const graph_store *store, const graph_region *r);
 /* node: what the plan has, which may be more. */
 beryl_status tile_region(lowering *l, const graph_node *node, const graph_region *r,
-                         const char *name, beryl_error *error);
+                         const char *name);
 
 /* Of each operation. */
 lower_fn *tile_lowering(base_op op);

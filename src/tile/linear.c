@@ -361,7 +361,7 @@ static void store_rows(product *p, ir_memory out, ir_id out_offset, ir_id out_st
 static beryl_status linear_shard(lowering *l, const graph_node *node, const graph_node *linear,
                                  const tree *end, const tile_matrix *w, const lower_matrix *x,
                                  bool rounded, uint32_t shard, uint32_t first, uint32_t to,
-                                 uint32_t m, beryl_error *error) {
+                                 uint32_t m) {
     if (tile_tiled_wants(l, x->bound, w->k)) {
         const tile_tiled_product tiled = {.x = linear->in[0],
                                           .weight = w->value,
@@ -381,7 +381,7 @@ static beryl_status linear_shard(lowering *l, const graph_node *node, const grap
                                           .x_offset = x->offset,
                                           .rounded = rounded};
         if (w->stored) lower_bytes(l, m * base_type_row_bytes(w->type, w->k));
-        return tile_tiled(l, node, &tiled, error);
+        return tile_tiled(l, node, &tiled);
     }
     product p;
     product_begin(&p, l, node, "linear", &w->type, 1, w->k, m, x->bound);
@@ -419,39 +419,39 @@ static beryl_status linear_shard(lowering *l, const graph_node *node, const grap
     stores_end(&p);
     ir_end(b);
     return tile_end_3d(k, product_groups(&p, tiles, p.rows), 1, x->n, p.vectors,
-                       (lower_count){1, 0}, 1, error);
+                       (lower_count){1, 0}, 1);
 }
 
 /* The product `linear`, and a tree at its end (NULL: none), as the plan's `node`. */
 static beryl_status lower_product(lowering *l, const graph_node *node, const graph_node *linear,
-                                  const tree *end, beryl_error *error) {
+                                  const tree *end) {
     tile_matrix w;
     lower_matrix x;
     bool taken, rounded = false; /* by a shard before, which left its vectors in scratch memory */
-    beryl_status status = tile_matvec_node(l, node, linear, end, &taken, error);
+    beryl_status status = tile_matvec_node(l, node, linear, end, &taken);
     if (taken) return status;
     if (BUILD_HAS_ADAPTERS && linear->n_in > 2 && !tile_tiled_adds(l, linear))
-        return lower_refuse(l, linear, "what is added to a product", error);
+        return lower_refuse(l, linear, "what is added to a product");
     if (!tile_matrix_of(l, linear->in[1], &w))
-        return lower_refuse(l, linear, "a weight that is not whole rows of a known type", error);
+        return lower_refuse(l, linear, "a weight that is not whole rows of a known type");
     if (!lower_vectors_of(l, linear->in[0], &x))
-        return lower_refuse(l, linear, "vectors with gaps", error);
-    if (!end && tile_contract_linear(l, node, x.n, x.stride, &status, error)) return status;
-    if (!w.stored) return linear_shard(l, node, linear, end, &w, &x, false, 0, 0, 0, w.m, error);
+        return lower_refuse(l, linear, "vectors with gaps");
+    if (!end && tile_contract_linear(l, node, x.n, x.stride, &status)) return status;
+    if (!w.stored) return linear_shard(l, node, linear, end, &w, &x, false, 0, 0, 0, w.m);
     for (uint32_t i = 0; status == BERYL_OK && i < w.stored->n_shard; i++) {
         const store_shard *s = &w.stored->shard[i];
         const uint32_t from = w.first > s->row ? w.first : s->row,
                        last = w.first + w.m < s->row + s->n_row ? w.first + w.m : s->row + s->n_row;
         if (from >= last) continue;
         status = linear_shard(l, node, linear, end, &w, &x, rounded, i, from - s->row,
-                              from - w.first, last - from, error);
+                              from - w.first, last - from);
         rounded = true;
     }
     return status;
 }
 
-beryl_status tile_linear(lowering *l, const graph_node *node, beryl_error *error) {
-    return lower_product(l, node, node, NULL, error);
+beryl_status tile_linear(lowering *l, const graph_node *node) {
+    return lower_product(l, node, node, NULL);
 }
 
 /* ---- joined products where a lane does whole rows -------------------------------------------- */
@@ -534,8 +534,7 @@ static void begin_segment(ir_builder *b, ir_id tile, const ir_id *begin) {
     ir_if(b, ir_and(b, ir_ge(b, tile, begin[0]), ir_lt(b, tile, begin[1])));
 }
 
-beryl_status tile_joined(lowering *l, const graph_node *node, const graph_region *r,
-                         beryl_error *error) {
+beryl_status tile_joined(lowering *l, const graph_node *node, const graph_region *r) {
     static const char *const outs[] = {"out", "out_b", "out_c"};
     static const char *const offsets[] = {"out_offset", "out_offset_b", "out_offset_c"};
     static const char *const counts[] = {"m", "m_b", "m_c"};
@@ -548,12 +547,12 @@ beryl_status tile_joined(lowering *l, const graph_node *node, const graph_region
         out_offset[FUSED_SEGMENT_MAX] = {0};
     uint32_t tiles = 0, widest = 0;
     product p;
-    if (!joined_of(l, r, &j)) return lower_refuse(l, node, "this joined product", error);
+    if (!joined_of(l, r, &j)) return lower_refuse(l, node, "this joined product");
     const graph_products *all = &j.products;
     const lower_matrix *x = &j.v.rows;
     const bool pair = all->ends && all->n == 2, alike = joined_alike(l, &j);
     const beryl_status status =
-        j.v.kind == VECTORS_PLAIN ? BERYL_OK : tile_vectors_separate(l, node, &j.v, error);
+        j.v.kind == VECTORS_PLAIN ? BERYL_OK : tile_vectors_separate(l, node, &j.v);
     if (status != BERYL_OK) return status;
     base_type types[FUSED_SEGMENT_MAX];
     for (uint32_t i = 0; i < all->n; i++) {
@@ -612,7 +611,7 @@ beryl_status tile_joined(lowering *l, const graph_node *node, const graph_region
     }
     ir_end(b);
     return tile_end_3d(k, product_groups(&p, tiles, own), 1, x->n, p.vectors, (lower_count){1, 0},
-                       1, error);
+                       1);
 }
 
 /* ---- experts --------------------------------------------------------------------------------- */
@@ -621,7 +620,7 @@ beryl_status tile_joined(lowering *l, const graph_node *node, const graph_region
  * stored NULL: all rows, in memory of the plan. */
 static beryl_status experts_shard(lowering *l, const graph_node *node, const graph_node *linear,
                                   const tree *end, const store_tensor *stored, uint32_t shard_index,
-                                  const tile_grouped *by, beryl_error *error) {
+                                  const tile_grouped *by) {
     const graph_tensor *x = graph_tensor_at(l->g, linear->in[0]),
                        *w = graph_tensor_at(l->g, linear->in[1]);
     const graph_tensor *ids = graph_tensor_at(l->g, linear->in[2]);
@@ -695,9 +694,8 @@ static beryl_status experts_shard(lowering *l, const graph_node *node, const gra
     const lower_count groups = product_groups(&p, tiles, p.rows);
     if (by)
         return tile_end_3d(k, groups, 1, (lower_count){each, 0}, p.vectors,
-                           (lower_count){by->n_expert, 0}, 1, error);
-    return tile_end_3d(k, groups, 1, lower_count_of(ids->dim[0]), 1, (lower_count){n_used, 0}, 1,
-                       error);
+                           (lower_count){by->n_expert, 0}, 1);
+    return tile_end_3d(k, groups, 1, lower_count_of(ids->dim[0]), 1, (lower_count){n_used, 0}, 1);
 }
 
 /* What is in the way of such a product; NULL: nothing. */
@@ -719,13 +717,12 @@ static const char *experts_obstacle(const lowering *l, const graph_node *linear)
 
 /* The same as lower_product. */
 static beryl_status lower_experts_product(lowering *l, const graph_node *node,
-                                          const graph_node *linear, const tree *end,
-                                          beryl_error *error) {
+                                          const graph_node *linear, const tree *end) {
     const graph_tensor *w = graph_tensor_at(l->g, linear->in[1]),
                        *ids = graph_tensor_at(l->g, linear->in[2]);
     const store_tensor *stored = lower_weight(l, linear->in[1]);
     const char *obstacle = experts_obstacle(l, linear);
-    if (obstacle) return lower_refuse(l, linear, obstacle, error);
+    if (obstacle) return lower_refuse(l, linear, obstacle);
     /* by one token */
     const uint32_t used = ids->dim[1].size < w->dim[0].size ? ids->dim[1].size : w->dim[0].size;
     lower_bytes(l, base_type_row_bytes(w->type, w->dim[2].size) * w->dim[1].size * used);
@@ -733,7 +730,7 @@ static beryl_status lower_experts_product(lowering *l, const graph_node *node,
     lower_matrix v;
     const bool grouped = tile_grouped_of(l, linear, &by),
                tiled = grouped && !tile_serial(l) && lower_vectors_of(l, linear->in[0], &v);
-    beryl_status status = grouped ? tile_group_pairs(l, node, &by, error) : BERYL_OK;
+    beryl_status status = grouped ? tile_group_pairs(l, node, &by) : BERYL_OK;
     if (status == BERYL_OK && tiled) {
         const tile_tiled_product all = {.x = linear->in[0],
                                         .weight = linear->in[1],
@@ -747,24 +744,24 @@ static beryl_status lower_experts_product(lowering *l, const graph_node *node,
                                         .x_stride = v.stride,
                                         .x_offset = v.offset,
                                         .by = &by};
-        return tile_tiled(l, node, &all, error);
+        return tile_tiled(l, node, &all);
     }
     for (uint32_t i = 0; status == BERYL_OK && i < (stored ? stored->n_shard : 1); i++)
-        status = experts_shard(l, node, linear, end, stored, i, grouped ? &by : NULL, error);
+        status = experts_shard(l, node, linear, end, stored, i, grouped ? &by : NULL);
     return status;
 }
 
-beryl_status tile_linear_id(lowering *l, const graph_node *node, beryl_error *error) {
-    return lower_experts_product(l, node, node, NULL, error);
+beryl_status tile_linear_id(lowering *l, const graph_node *node) {
+    return lower_experts_product(l, node, node, NULL);
 }
 
 /* ---- with a tree at the end ------------------------------------------------------------------ */
 
-beryl_status tile_product(lowering *l, const graph_node *node, const tree *t, beryl_error *error) {
+beryl_status tile_product(lowering *l, const graph_node *node, const tree *t) {
     if (BUILD_HAS_GRAPHS && t->product[0]->op == OP_CONTRACT)
-        return tile_contract_product(l, node, t, error);
-    return t->product[0]->op == OP_LINEAR ? lower_product(l, node, t->product[0], t, error)
-                                          : lower_experts_product(l, node, t->product[0], t, error);
+        return tile_contract_product(l, node, t);
+    return t->product[0]->op == OP_LINEAR ? lower_product(l, node, t->product[0], t)
+                                          : lower_experts_product(l, node, t->product[0], t);
 }
 
 bool tile_product_fits(const graph *g, const graph_store *store, const tree *t) {

@@ -609,8 +609,7 @@ static void make_tiles(matvec_making *k) {
     if (again) ir_end(b);
 }
 
-static beryl_status make(lowering *l, const graph_node *node, matvec_plan *p, const char *name,
-                         beryl_error *error) {
+static beryl_status make(lowering *l, const graph_node *node, matvec_plan *p, const char *name) {
     static const char *const outs[] = {"out", "out_b", "out_c"}, *const offsets[] = {
                                                                      "out_offset", "out_offset_b",
                                                                      "out_offset_c"};
@@ -650,29 +649,28 @@ static beryl_status make(lowering *l, const graph_node *node, matvec_plan *p, co
         lower_bytes(l, p->s[i].rows * base_type_row_bytes(p->s[i].type, p->vectors.rows.k));
     return tile_end_3d(ir,
                        (lower_count){k.groups + (BUILD_HAS_ADAPTERS ? matvec_low_groups(p) : 0), 0},
-                       1, p->vectors.rows.n, p->c.n_x, (lower_count){1, 0}, 1, error);
+                       1, p->vectors.rows.n, p->c.n_x, (lower_count){1, 0}, 1);
 }
 
-beryl_status tile_fused_matvec(lowering *l, const graph_node *node, beryl_error *error) {
+beryl_status tile_fused_matvec(lowering *l, const graph_node *node) {
     matvec_plan p;
     const graph_region r = graph_region_of(l->g, node);
     const fused_matvec *f = node->attr.fused.detail;
-    if (tile_serial(l)) return tile_joined(l, node, &r, error);
-    if (!plan_of(l, f, &r, &p)) return lower_refuse(l, node, "this joined product", error);
-    const beryl_status status =
-        p.apart ? tile_vectors_separate(l, node, &p.vectors, error) : BERYL_OK;
-    return status == BERYL_OK ? make(l, node, &p, "matvec", error) : status;
+    if (tile_serial(l)) return tile_joined(l, node, &r);
+    if (!plan_of(l, f, &r, &p)) return lower_refuse(l, node, "this joined product");
+    const beryl_status status = p.apart ? tile_vectors_separate(l, node, &p.vectors) : BERYL_OK;
+    return status == BERYL_OK ? make(l, node, &p, "matvec") : status;
 }
 
 beryl_status tile_matvec_node(lowering *l, const graph_node *node, const graph_node *product,
-                              const tree *end, bool *taken, beryl_error *error) {
+                              const tree *end, bool *taken) {
     matvec_plan p = {.vectors.handed = is_handed(l, product->in[0])};
     *taken = false;
     if (!single_of(l, product, end, &p)) return BERYL_OK;
     const store_tensor *stored = lower_stored(l, product->in[1]);
     const uint32_t low_first = p.low.of[0].first, begin = p.s[0].first, last = begin + p.s[0].rows,
                    offset = end ? 0 : graph_tensor_at(l->g, product->out[0])->offset;
-    beryl_status status = p.apart ? tile_vectors_separate(l, node, &p.vectors, error) : BERYL_OK;
+    beryl_status status = p.apart ? tile_vectors_separate(l, node, &p.vectors) : BERYL_OK;
     *taken = p.sharded = true;
     p.s[0].out = product->out[0];
     p.s[0].out_stride = p.s[0].rows;
@@ -687,7 +685,7 @@ beryl_status tile_matvec_node(lowering *l, const graph_node *node, const graph_n
         p.s[0].rows = to - from;
         p.s[0].out_offset = offset + from - begin;
         if (BUILD_HAS_ADAPTERS) p.low.of[0].first = low_first + from - begin;
-        status = make(l, node, &p, "linear", error);
+        status = make(l, node, &p, "linear");
     }
     return status;
 }

@@ -207,7 +207,7 @@ static void count_together(pass *p) {
 }
 
 static beryl_status count(lowering *l, const graph_node *node, const tile_ordered *o,
-                          uint32_t number, beryl_error *error) {
+                          uint32_t number) {
     pass all = {.o = o, .number = number}, *p = &all;
     begin_pass(p, l, node, false);
     ir_builder *b = p->k.b;
@@ -228,7 +228,7 @@ static beryl_status count(lowering *l, const graph_node *node, const tile_ordere
     v = each_value(p, &at);
     ir_store(b, p->counts, at, ir_load(b, p->cell, v, 1));
     ir_end(b), ir_end(b);
-    return tile_end(&p->k, lower_count_times(o->rows, o->n_tile), 1, error);
+    return tile_end(&p->k, lower_count_times(o->rows, o->n_tile), 1);
 }
 
 /* ---- a tile in order of its digit ------------------------------------------------------------ */
@@ -412,19 +412,18 @@ static void put_alone(pass *p) {
     ir_end(b);
 }
 
-beryl_status tile_order_sort(lowering *l, const graph_node *node, const tile_ordered *o,
-                             beryl_error *error) {
+beryl_status tile_order_sort(lowering *l, const graph_node *node, const tile_ordered *o) {
     const uint32_t n = (uint32_t)(((uint64_t)o->n_tile << o->digit) * o->row_bound);
     beryl_status status = BERYL_OK;
     for (uint32_t number = 0; status == BERYL_OK && number < o->n_pass; number++) {
-        status = count(l, node, o, number, error);
-        if (status == BERYL_OK) status = tile_order_sums(l, node, n, error);
+        status = count(l, node, o, number);
+        if (status == BERYL_OK) status = tile_order_sums(l, node, n);
         pass p = {.o = o, .number = number};
         if (status != BERYL_OK) break;
         begin_pass(&p, l, node, true);
         if (o->lanes > 1) put_together(&p);
         else put_alone(&p);
-        status = tile_end(&p.k, lower_count_times(o->rows, o->n_tile), 1, error);
+        status = tile_end(&p.k, lower_count_times(o->rows, o->n_tile), 1);
     }
     return status;
 }
@@ -433,8 +432,8 @@ beryl_status tile_order_sort(lowering *l, const graph_node *node, const tile_ord
 
 /* A workgroup a span of the n numbers of a level. up: the next level gets their sum; else each
  * becomes the sum of those before it, from what the next level (where there is one) says. */
-static beryl_status spans(lowering *l, const graph_node *node, uint32_t level, uint32_t n, bool up,
-                          beryl_error *error) {
+static beryl_status spans(lowering *l, const graph_node *node, uint32_t level, uint32_t n,
+                          bool up) {
     const uint32_t size = span_of(l), n_span = (uint32_t)(((uint64_t)n + size - 1) / size);
     tile_kernel k;
     ir_builder *b = tile_begin(&k, l, node, up ? "order_sum" : "order_sums", span_lanes(l));
@@ -473,19 +472,19 @@ static beryl_status spans(lowering *l, const graph_node *node, uint32_t level, u
         if (up) ir_end(b);
     }
     ir_end(b);
-    return tile_end(&k, (lower_count){n_span, 0}, 1, error);
+    return tile_end(&k, (lower_count){n_span, 0}, 1);
 }
 
-beryl_status tile_order_sums(lowering *l, const graph_node *node, uint32_t n, beryl_error *error) {
+beryl_status tile_order_sums(lowering *l, const graph_node *node, uint32_t n) {
     const uint32_t size = span_of(l);
     uint32_t sizes[8] = {n}, level = 0;
     beryl_status status = BERYL_OK;
     while (status == BERYL_OK && sizes[level] > size) {
-        status = spans(l, node, level, sizes[level], true, error);
+        status = spans(l, node, level, sizes[level], true);
         sizes[level + 1] = (uint32_t)(((uint64_t)sizes[level] + size - 1) / size);
         level++;
     }
     for (level++; status == BERYL_OK && level-- > 0;)
-        status = spans(l, node, level, sizes[level], false, error);
+        status = spans(l, node, level, sizes[level], false);
     return status;
 }

@@ -438,8 +438,7 @@ static ir_id part_at(const reduce *r, ir_builder *b, ir_id at, uint32_t result) 
     return result ? tile_add(b, at, (uint32_t)parts_of_result(r)) : at;
 }
 
-static beryl_status whole_rows(lowering *l, const graph_node *node, reduce *r, const char *name,
-                               beryl_error *error) {
+static beryl_status whole_rows(lowering *l, const graph_node *node, reduce *r, const char *name) {
     tree_walk *c = &r->walk;
     const form *f = &r->f;
     const uint32_t lanes = f->lanes * f->rows, width = f->across ? f->wide : 1,
@@ -503,13 +502,13 @@ static beryl_status whole_rows(lowering *l, const graph_node *node, reduce *r, c
     ir_end(b);
     const lower_count one = {1, 0};
     return tile_end_3d(&k, lower_walk_count(l, &c->w), f->rows, one, 1,
-                       lower_count_times(one, f->n_part), 1, error);
+                       lower_count_times(one, f->n_part), 1);
 }
 
 /* Columns on a processor: a lane sums many of them row by row, so that it reads long pieces of
  * memory, not a vector from each page. */
 static beryl_status lines_of_columns(lowering *l, const graph_node *node, reduce *r,
-                                     const char *name, beryl_error *error) {
+                                     const char *name) {
     tree_walk *c = &r->walk;
     const form *f = &r->f;
     const uint32_t last = c->w.n - 1, wide = f->wide, n = results(r), d = tree_row_length(&c->t),
@@ -568,14 +567,14 @@ static beryl_status lines_of_columns(lowering *l, const graph_node *node, reduce
     ir_end(b), ir_end(b);
     const lower_count one = {1, 0};
     return tile_end_3d(&k, lower_walk_count(l, &c->w), 1, one, 1, lower_count_times(one, f->n_part),
-                       1, error);
+                       1);
 }
 
 /* Windows on a processor, along a line of results: what is the same for all of them is read once,
  * the rest goes on. As vectors where results lie beside each other, of which the last one makes
  * some results again; else its compiler may find some. */
 static beryl_status lines_of_windows(lowering *l, const graph_node *node, reduce *r,
-                                     const char *name, beryl_error *error) {
+                                     const char *name) {
     tree_walk *c = &r->walk;
     const uint32_t last = c->w.n - 1, n = (uint32_t)c->w.size[last].factor, wide = r->f.wide;
     lower_count count = lower_walk_count(l, &c->w);
@@ -599,11 +598,11 @@ static beryl_status lines_of_windows(lowering *l, const graph_node *node, reduce
     for (uint32_t s = 0; s < results(r); s++)
         ir_store(b, c->memory[s], c->row[s], finished(r, x[0][s], length, wide));
     ir_end(b), ir_end(b);
-    return tile_end(&k, count, 1, error);
+    return tile_end(&k, count, 1);
 }
 
 /* The parts of each row; a workgroup a vector of rows, or where these are many several. */
-static beryl_status join_parts(lowering *l, const graph_node *node, reduce *r, beryl_error *error) {
+static beryl_status join_parts(lowering *l, const graph_node *node, reduce *r) {
     const form f = r->f;
     const uint32_t width = f.across ? f.wide : 1;
     tree_walk *c = &r->walk;
@@ -649,25 +648,25 @@ static beryl_status join_parts(lowering *l, const graph_node *node, reduce *r, b
     for (uint32_t n = 0; n < results(r); n++)
         ir_store(b, c->memory[n], c->row[n], finished(r, x[n], length, width));
     ir_end(b);
-    return tile_end(&k, lower_walk_count(l, &c->w), rows, error);
+    return tile_end(&k, lower_walk_count(l, &c->w), rows);
 }
 
-beryl_status tile_tree_reduce(lowering *l, const graph_node *node, const tree *t, const char *name,
-                              beryl_error *error) {
+beryl_status tile_tree_reduce(lowering *l, const graph_node *node, const tree *t,
+                              const char *name) {
     const base_type type = graph_tensor_at(l->g, t->choice->in[0])->type;
     reduce all = {.walk = {.t = *t}, .op = t->choice->op, .type = sum_type(type)}, *r = &all;
     if (r->op == OP_ARG_LARGEST) r->type = IR_U64;
     tree_walk *c = &r->walk;
     tree_walk_rows(c);
     r->f = form_of(l, c, r->type);
-    if (BUILD_HAS_C_TEXTS && r->f.line) return lines_of_windows(l, node, r, name, error);
+    if (BUILD_HAS_C_TEXTS && r->f.line) return lines_of_windows(l, node, r, name);
     lower_count *across = &c->w.size[c->w.n - 1];
     if (BUILD_HAS_C_TEXTS && r->f.columns) {
         const uint64_t columns = across->factor;
         across->factor /= r->f.columns;
-        const beryl_status status = lines_of_columns(l, node, r, name, error);
+        const beryl_status status = lines_of_columns(l, node, r, name);
         across->factor = columns / r->f.wide;
-        return status == BERYL_OK && r->f.n_part > 1 ? join_parts(l, node, r, error) : status;
+        return status == BERYL_OK && r->f.n_part > 1 ? join_parts(l, node, r) : status;
     }
     if (r->f.across) across->factor /= r->f.wide;
     const uint32_t below = c->w.n - (r->f.shared ? 1 : 2);
@@ -676,6 +675,6 @@ beryl_status tile_tree_reduce(lowering *l, const graph_node *node, const tree *t
         c->w.stride[i][d] *= r->f.high;
     }
     if (r->f.high > 1) c->w.size[below].factor /= r->f.high;
-    const beryl_status status = whole_rows(l, node, r, name, error);
-    return status == BERYL_OK && r->f.n_part > 1 ? join_parts(l, node, r, error) : status;
+    const beryl_status status = whole_rows(l, node, r, name);
+    return status == BERYL_OK && r->f.n_part > 1 ? join_parts(l, node, r) : status;
 }

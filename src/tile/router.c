@@ -102,11 +102,11 @@ bool tile_router_fits(const graph *g, const graph_store *store, const fused_rout
     return d <= LOGITS_MAX && f->k <= d && tile_choice_bytes(d, f->k) <= (most ? most : 16384);
 }
 
-beryl_status tile_fused_router(lowering *l, const graph_node *node, beryl_error *error) {
+beryl_status tile_fused_router(lowering *l, const graph_node *node) {
     const fused_router *f = node->attr.fused.detail;
     const graph_tensor *x = graph_tensor_at(l->g, f->logits);
     if (!tile_router_fits(l->g, l->store, f))
-        return lower_refuse(l, node, "this choice of experts", error);
+        return lower_refuse(l, node, "this choice of experts");
     uint32_t lanes = tile_serial(l) ? 1 : LANES_MIN;
     while (lanes > 1 && lanes < x->dim[1].size && lanes < LANES_MAX) lanes *= 2;
     if (lanes > l->caps->workgroup_invocations) lanes = l->caps->workgroup_invocations;
@@ -126,5 +126,5 @@ beryl_status tile_fused_router(lowering *l, const graph_node *node, beryl_error 
     tile_choice_make(&c, &k, logits, ir_add(b, x_offset, tile_mul(b, row, x->stride[0])));
     tile_choice_store(&c, &k, scales, scales_offset, ids, to, gates, to);
     ir_end(b);
-    return tile_end(&k, lower_count_of(x->dim[0]), 1, error);
+    return tile_end(&k, lower_count_of(x->dim[0]), 1);
 }

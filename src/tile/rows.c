@@ -548,7 +548,7 @@ static form search_form(lowering *l, const tree *t, const search *s, uint32_t wi
 }
 
 static beryl_status rows_kernel(lowering *l, const graph_node *node, const tree *t,
-                                const char *name, const search *s, beryl_error *error) {
+                                const char *name, const search *s) {
     const uint32_t d = tree_row_length(t);
     rows all = {.walk = {.t = *t}, .s = *s}, *r = &all;
     tree_walk *c = &r->walk;
@@ -565,7 +565,7 @@ static beryl_status rows_kernel(lowering *l, const graph_node *node, const tree 
     const form *f = &r->f;
     if (s->kind == SEARCH_TURNS && l->caps->loop_max &&
         (uint64_t)(d / f->lanes + 1) * t->choice->attr.topk.k > l->caps->loop_max / 2)
-        return lower_refuse(l, t->choice, "rows this long", error);
+        return lower_refuse(l, t->choice, "rows this long");
     tile_begin(&k, l, node, name, f->lanes * f->rows);
     c->k = &k;
     c->arrays = f->arrays;
@@ -610,12 +610,11 @@ static beryl_status rows_kernel(lowering *l, const graph_node *node, const tree 
     if (!all_valid) ir_end(b);
     lower_count count = lower_walk_count(l, &c->w);
     if (s->kind == SEARCH_PARTS) count = lower_count_times(count, s->parts.n);
-    return tile_end(&k, count, f->rows, error);
+    return tile_end(&k, count, f->rows);
 }
 
 /* The best of all parts of a row. */
-static beryl_status join_parts(lowering *l, const graph_node *node, const tree *t, tile_parts p,
-                               beryl_error *error) {
+static beryl_status join_parts(lowering *l, const graph_node *node, const tree *t, tile_parts p) {
     tile_kernel k;
     ir_builder *b = tile_begin(&k, l, node, "best_of_row", tile_lanes_chosen(l, p.n));
     ir_memory from = tile_scratch(&k, "best", SCRATCH_BEST, 0, IR_U32, IR_READ),
@@ -632,29 +631,27 @@ static beryl_status join_parts(lowering *l, const graph_node *node, const tree *
     ir_end(b);
     store_best(&k, &m, out, row, false);
     ir_end(b);
-    return tile_end(&k, lower_count_of(t->shape->dim[0]), 1, error);
+    return tile_end(&k, lower_count_of(t->shape->dim[0]), 1);
 }
 
 static bool can_keep(const tree *t, uint32_t d) {
     return t->n_value > 1 && d <= KEPT_BYTES / 4;
 }
 
-beryl_status tile_tree_rows(lowering *l, const graph_node *node, const tree *t, const char *name,
-                            beryl_error *error) {
+beryl_status tile_tree_rows(lowering *l, const graph_node *node, const tree *t, const char *name) {
     search s = {.kind = SEARCH_NONE, .nan = NOT_A_NUMBER, .scratch = SCRATCH_BEST};
-    if (t->shape->rank == 0) return lower_refuse(l, node, "the rows of a scalar", error);
-    if (!t->choice) return rows_kernel(l, node, t, name, &s, error);
+    if (t->shape->rank == 0) return lower_refuse(l, node, "the rows of a scalar");
+    if (!t->choice) return rows_kernel(l, node, t, name, &s);
     const uint32_t d = tree_row_length(t);
     if (t->choice->op == OP_TOPK) {
         s.kind = SEARCH_TURNS;
         s.keeps = can_keep(t, d);
-        return rows_kernel(l, node, t, name, &s, error);
+        return rows_kernel(l, node, t, name, &s);
     }
     s.parts = tile_parts_of(d, PARTS_MAX, tile_choose(l, "part", PART_MIN, 256, 1 << 16));
     s.kind = t->n_stat || s.parts.n == 1 ? SEARCH_ROW : SEARCH_PARTS;
-    beryl_status status = rows_kernel(l, node, t, name, &s, error);
-    return status == BERYL_OK && s.kind == SEARCH_PARTS ? join_parts(l, node, t, s.parts, error)
-                                                        : status;
+    beryl_status status = rows_kernel(l, node, t, name, &s);
+    return status == BERYL_OK && s.kind == SEARCH_PARTS ? join_parts(l, node, t, s.parts) : status;
 }
 
 /* Would a workgroup a row keep the device as busy as reductions in parts do? */
@@ -681,19 +678,17 @@ bool tile_tree_rows_fit(const device_caps *caps, const tree *t) {
 }
 
 beryl_status tile_best(lowering *l, const graph_node *node, tile_parts p, uint32_t key,
-                       uint32_t nan, beryl_error *error) {
+                       uint32_t nan) {
     tree t;
     const graph_tensor *x = graph_tensor_at(l->g, node->in[0]);
-    if (x->rank != 2 || x->dim[1].extent)
-        return lower_refuse(l, node, "rows of varying length", error);
+    if (x->rank != 2 || x->dim[1].extent) return lower_refuse(l, node, "rows of varying length");
     tree_read_choice(&t, l->g, node);
     return rows_kernel(l, node, &t, "best_of_parts",
-                       &(search){.kind = SEARCH_PARTS, .parts = p, .nan = nan, .scratch = key},
-                       error);
+                       &(search){.kind = SEARCH_PARTS, .parts = p, .nan = nan, .scratch = key});
 }
 
-beryl_status tile_largest(lowering *l, const graph_node *node, beryl_error *error) {
+beryl_status tile_largest(lowering *l, const graph_node *node) {
     tree t;
     tree_read_choice(&t, l->g, node);
-    return tile_tree_rows(l, node, &t, graph_op_name(node->op), error);
+    return tile_tree_rows(l, node, &t, graph_op_name(node->op));
 }

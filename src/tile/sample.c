@@ -88,8 +88,7 @@ static void load_best(ir_builder *b, const sampling *s, ir_memory best, ir_id ro
 /* bound [n, 2]: (order, ~index), found bit by bit from above: the largest that k parts reach, which
  * is the k-th best part; or the first that no more than k reach, seen every TURNS bits
  * (modules have no room for it). Where lanes have few parts each, they hold them. */
-static beryl_status lower_bound(lowering *l, const graph_node *node, const sampling *s,
-                                beryl_error *error) {
+static beryl_status lower_bound(lowering *l, const graph_node *node, const sampling *s) {
     enum { HELD = 4, TURNS = 8 };
     uint32_t bits = 0; /* of an index; the others of ~index are ones */
     while (bits < 32 && (s->x->dim[1].size - 1) >> bits) bits++;
@@ -171,13 +170,12 @@ static beryl_status lower_bound(lowering *l, const graph_node *node, const sampl
     ir_store(b, out, tile_add(b, to, 1), ir_get(b, low));
     if (k.lanes > 1) ir_end(b);
     ir_end(b);
-    return tile_end(&k, lower_count_of(s->x->dim[0]), 1, error);
+    return tile_end(&k, lower_count_of(s->x->dim[0]), 1);
 }
 
 /* list [n, d]: region r of a row, [r * size, ...), holds the indices from the bound on that were
  * found there; counts [n, regions]. */
-static beryl_status lower_list(lowering *l, const graph_node *node, const sampling *s,
-                               beryl_error *error) {
+static beryl_status lower_list(lowering *l, const graph_node *node, const sampling *s) {
     const uint32_t d = s->x->dim[1].size;
     tile_kernel k;
     ir_builder *b = tile_begin(&k, l, node, "sample_list", tile_lanes(l, s->regions.size));
@@ -217,7 +215,7 @@ static beryl_status lower_list(lowering *l, const graph_node *node, const sampli
     ir_store(b, counts, group, ir_load(b, listed, zero, 1));
     if (k.lanes > 1) ir_end(b);
     ir_end(b);
-    return tile_end(&k, lower_count_times(lower_count_of(s->x->dim[0]), s->regions.n), 1, error);
+    return tile_end(&k, lower_count_times(lower_count_of(s->x->dim[0]), s->regions.n), 1);
 }
 
 /* workgroup arrays [256]: logits, p, indices */
@@ -384,8 +382,7 @@ static void rank(tile_kernel *k, const drawing *w, ir_memory x, ir_id base, ir_m
     ir_end(b);
 }
 
-static beryl_status lower_draw(lowering *l, const graph_node *node, const sampling *s,
-                               beryl_error *error) {
+static beryl_status lower_draw(lowering *l, const graph_node *node, const sampling *s) {
     tile_kernel k;
     ir_builder *b = tile_begin(&k, l, node, "sample_draw", tile_lanes(l, 512 * BASE_CANDIDATE_MAX));
     ir_memory x = tile_read(&k, "x", node->in[0]),
@@ -436,19 +433,19 @@ static beryl_status lower_draw(lowering *l, const graph_node *node, const sampli
     ir_store(b, out, row, ir_cast(b, IR_I32, chosen));
     if (k.lanes > 1) ir_end(b);
     ir_end(b);
-    return tile_end(&k, lower_count_of(s->x->dim[0]), 1, error);
+    return tile_end(&k, lower_count_of(s->x->dim[0]), 1);
 }
 
-beryl_status tile_sample(lowering *l, const graph_node *node, beryl_error *error) {
+beryl_status tile_sample(lowering *l, const graph_node *node) {
     sampling s = {.x = graph_tensor_at(l->g, node->in[0]),
                   .settings = graph_tensor_at(l->g, node->in[1])};
     const uint32_t d = s.x->dim[1].size;
     s.parts = tile_parts_of(d, PARTS_MAX, 1);
     s.regions = tile_parts_of(d, REGIONS_MAX, REGION_MIN);
     /* checks the rows */
-    beryl_status status = tile_best(l, node, s.parts, SCRATCH_BEST, TILE_LOWEST, error);
-    if (status == BERYL_OK) status = lower_bound(l, node, &s, error);
-    if (status == BERYL_OK) status = lower_list(l, node, &s, error);
-    if (status == BERYL_OK) status = lower_draw(l, node, &s, error);
+    beryl_status status = tile_best(l, node, s.parts, SCRATCH_BEST, TILE_LOWEST);
+    if (status == BERYL_OK) status = lower_bound(l, node, &s);
+    if (status == BERYL_OK) status = lower_list(l, node, &s);
+    if (status == BERYL_OK) status = lower_draw(l, node, &s);
     return status;
 }

@@ -156,7 +156,7 @@ static ir_memory chunks(scan *s, ir_access access) {
                         s->rows * s->n_chunk * ir_type_bytes(s->real), s->real, access);
 }
 
-static beryl_status join_chunks(lowering *l, scan *s, lower_count rows, beryl_error *error) {
+static beryl_status join_chunks(lowering *l, scan *s, lower_count rows) {
     tile_kernel *k = &s->k;
     begin(s, l, "scan_chunks", rows, false);
     ir_builder *b = k->b;
@@ -176,7 +176,7 @@ static beryl_status join_chunks(lowering *l, scan *s, lower_count rows, beryl_er
     ir_if(b, ir_eq(b, ir_local(b, 0), ir_u32(b, 0)));
     ir_store(b, to, ir_add(b, tile_mul(b, s->row, s->n_chunk), s->chunk_at), all);
     ir_end(b), ir_end(b);
-    return tile_end(k, lower_count_times(rows, s->n_chunk), 1, error);
+    return tile_end(k, lower_count_times(rows, s->n_chunk), 1);
 }
 
 static void store(scan *s, ir_memory to, ir_id at, const ir_id *x) {
@@ -224,7 +224,7 @@ static void scan_tile(scan *s, ir_memory out, ir_id *at, ir_id x[EACH][WIDE], ir
     }
 }
 
-static beryl_status scan_chunks(lowering *l, scan *s, lower_count rows, beryl_error *error) {
+static beryl_status scan_chunks(lowering *l, scan *s, lower_count rows) {
     tile_kernel *k = &s->k;
     begin(s, l, graph_op_name(s->node->op), rows, true);
     ir_builder *b = k->b;
@@ -244,7 +244,7 @@ static beryl_status scan_chunks(lowering *l, scan *s, lower_count rows, beryl_er
         ir_end(b);
     }
     ir_end(b);
-    return tile_end(k, lower_count_times(rows, s->n_chunk), 1, error);
+    return tile_end(k, lower_count_times(rows, s->n_chunk), 1);
 }
 
 /* Rows without gaps, one behind another; a run has all of them, or the first. */
@@ -256,7 +256,7 @@ static bool lies_in_rows(const graph_tensor *t) {
     return true;
 }
 
-beryl_status tile_scan(lowering *l, const graph_node *node, beryl_error *error) {
+beryl_status tile_scan(lowering *l, const graph_node *node) {
     static const base_op ops[OP_COUNT] = {
         [OP_CUMSUM] = OP_ADD, [OP_CUMPROD] = OP_MUL, [OP_CUMMAX] = OP_MAX, [OP_CUMMIN] = OP_MIN};
     const graph_tensor *x = graph_tensor_at(l->g, node->in[0]),
@@ -268,7 +268,7 @@ beryl_status tile_scan(lowering *l, const graph_node *node, beryl_error *error) 
     if (tile_serial(l) || node->attr.cumsum.axis != last || x->dim[last].extent ||
         d < (rows < FEW ? LONG_FEW : LONG) || n > UINT32_MAX || !lies_in_rows(x) ||
         !lies_in_rows(out) || caps->workgroup_bytes < memory || caps->workgroup_invocations < LANES)
-        return tile_operation(l, node, error);
+        return tile_operation(l, node);
     scan s = {.node = node,
               .x = x,
               .op = ops[node->op],
@@ -282,6 +282,6 @@ beryl_status tile_scan(lowering *l, const graph_node *node, beryl_error *error) 
         s.span = caps->subgroup_size;
     while ((uint64_t)s.chunk * CHUNKS_MAX < d) s.chunk *= 2;
     s.n_chunk = (d + s.chunk - 1) / s.chunk;
-    const beryl_status status = join_chunks(l, &s, lower_rows(x), error);
-    return status == BERYL_OK ? scan_chunks(l, &s, lower_rows(x), error) : status;
+    const beryl_status status = join_chunks(l, &s, lower_rows(x));
+    return status == BERYL_OK ? scan_chunks(l, &s, lower_rows(x)) : status;
 }

@@ -116,7 +116,7 @@ static ir_id slot_of(void *user, tile_kernel *k, ir_id row, ir_id pair) {
 }
 
 /* The last pair of each slot is kept. */
-static beryl_status scatter_last(scattering *s, beryl_error *error) {
+static beryl_status scatter_last(scattering *s) {
     const uint32_t n = s->order.n;
     tile_kernel k;
     ir_builder *b = tile_begin(&k, s->l, s->node, "scatter", ORDER_LANES);
@@ -142,7 +142,7 @@ static beryl_status scatter_last(scattering *s, beryl_error *error) {
     ir_store(b, out, to, ir_load(b, updates, from, 1));
     ir_end(b);
     ir_end(b);
-    return tile_end(&k, (lower_count){(uint64_t)n * s->n_inner, 0}, ORDER_LANES, error);
+    return tile_end(&k, (lower_count){(uint64_t)n * s->n_inner, 0}, ORDER_LANES);
 }
 
 typedef struct adding { /* a level of sums: a lane a stretch of n, and a place of a row */
@@ -217,7 +217,7 @@ static ir_memory part_values(const scattering *s, tile_kernel *k, uint32_t level
                         (uint64_t)n * s->n_inner * ir_type_bytes(s->sum), s->sum, access);
 }
 
-static beryl_status scatter_level(scattering *s, uint32_t level, uint32_t n, beryl_error *error) {
+static beryl_status scatter_level(scattering *s, uint32_t level, uint32_t n) {
     adding all = {.s = s, .n = n, .n_stretch = (n + STRETCH - 1) / STRETCH}, *a = &all;
     tile_kernel *k = &a->k;
     ir_builder *b =
@@ -270,7 +270,7 @@ static beryl_status scatter_level(scattering *s, uint32_t level, uint32_t n, ber
     ir_end(b);
     end_stretch(a);
     ir_end(b);
-    return tile_end(k, (lower_count){(uint64_t)a->n_stretch * s->n_inner, 0}, ORDER_LANES, error);
+    return tile_end(k, (lower_count){(uint64_t)a->n_stretch * s->n_inner, 0}, ORDER_LANES);
 }
 
 /* A few units of a processor: of elements whose sums are of their type, since they are added where
@@ -344,7 +344,7 @@ static void banded_begin(banded *x, scattering *s, const char *name) {
     x->offset = tile_u32(&x->k, "offset", s->updates->offset);
 }
 
-static beryl_status scatter_bands(scattering *s, beryl_error *error) {
+static beryl_status scatter_bands(scattering *s) {
     const uint32_t units = s->l->caps->compute_units ? s->l->caps->compute_units : 1,
                    band = (s->n_slot + units - 1) / units, n = (s->n_slot + band - 1) / band;
     banded of, *x = &of;
@@ -368,7 +368,7 @@ static beryl_status scatter_bands(scattering *s, beryl_error *error) {
         ir_end(b), ir_end(b);
     }
     ir_end(b);
-    return tile_end(k, (lower_count){n, 0}, 1, error);
+    return tile_end(k, (lower_count){n, 0}, 1);
 }
 
 /* Pairs for several sums of each element: units take a share of them each, in copies of their
@@ -389,7 +389,7 @@ static ir_memory copies(const scattering *s, tile_kernel *k, ir_access access) {
 }
 
 /* A unit's pairs into its copy. */
-static beryl_status scatter_copies(scattering *s, beryl_error *error) {
+static beryl_status scatter_copies(scattering *s) {
     const uint32_t units = s->l->caps->compute_units, n = s->order.n,
                    each = (n + units - 1) / units, size = (uint32_t)graph_element_bound(s->out);
     banded of, *x = &of;
@@ -410,11 +410,11 @@ static beryl_status scatter_copies(scattering *s, beryl_error *error) {
     ir_if(b, in_band(x, slot));
     put_pair(x, pair, slot);
     ir_end(b), ir_end(b), ir_end(b);
-    return tile_end(k, (lower_count){units, 0}, 1, error);
+    return tile_end(k, (lower_count){units, 0}, 1);
 }
 
 /* What all copies have, to what is there. */
-static beryl_status scatter_sums(scattering *s, beryl_error *error) {
+static beryl_status scatter_sums(scattering *s) {
     enum { STEP = 1 << 12 };
     const uint32_t units = s->l->caps->compute_units, size = (uint32_t)graph_element_bound(s->out),
                    n = (size + STEP - 1) / STEP;
@@ -430,10 +430,10 @@ static beryl_status scatter_sums(scattering *s, beryl_error *error) {
         sum = ir_add(b, sum, ir_load(b, from, tile_add(b, i, unit * size), 1));
     ir_store(b, out, i, sum);
     ir_end(b), ir_end(b);
-    return tile_end(&k, (lower_count){n, 0}, 1, error);
+    return tile_end(&k, (lower_count){n, 0}, 1);
 }
 
-beryl_status tile_scatter(lowering *l, const graph_node *node, beryl_error *error) {
+beryl_status tile_scatter(lowering *l, const graph_node *node) {
     scattering s = {.l = l, .node = node, .axis = node->attr.scatter.axis};
     const graph_tensor **const t[] = {&s.x, &s.ids, &s.updates};
     for (uint32_t i = 0; i < 3; i++) *t[i] = graph_tensor_at(l->g, node->in[i]);
@@ -449,7 +449,7 @@ beryl_status tile_scatter(lowering *l, const graph_node *node, beryl_error *erro
     if (!s.inner.n) s.inner.count = 1;
     if (s.pairs.count >= 1u << 31 || s.slots.count >= UINT32_MAX ||
         (s.pairs.count + 64) * s.inner.count > UINT32_MAX)
-        return lower_refuse(l, node, "more than 2^32 updates or places", error);
+        return lower_refuse(l, node, "more than 2^32 updates or places");
     s.n_slot = (uint32_t)s.slots.count;
     s.n_inner = (uint32_t)s.inner.count;
     const uint32_t n_pair = (uint32_t)s.pairs.count;
@@ -459,18 +459,18 @@ beryl_status tile_scatter(lowering *l, const graph_node *node, beryl_error *erro
                              .row_bound = 1,
                              .ends = {&s, keys_begin, slot_of, NULL}};
     while (s.n_slot >> s.order.bits) s.order.bits++;
-    if (!tile_order_plan(l, &s.order)) return lower_refuse(l, node, "2^32 updates or more", error);
-    beryl_status status = tile_copy_input(l, node, "scatter_base", error);
+    if (!tile_order_plan(l, &s.order)) return lower_refuse(l, node, "2^32 updates or more");
+    beryl_status status = tile_copy_input(l, node, "scatter_base");
     if (BUILD_HAS_C_TEXTS && n_pair && s.n_slot && takes_bands(&s)) {
         const bool copied = takes_copies(&s);
-        if (status == BERYL_OK) status = (copied ? scatter_copies : scatter_bands)(&s, error);
-        return copied && status == BERYL_OK ? scatter_sums(&s, error) : status;
+        if (status == BERYL_OK) status = (copied ? scatter_copies : scatter_bands)(&s);
+        return copied && status == BERYL_OK ? scatter_sums(&s) : status;
     }
-    if (status == BERYL_OK) status = tile_order_sort(l, node, &s.order, error);
-    if (node->op == OP_SCATTER) return status == BERYL_OK ? scatter_last(&s, error) : status;
+    if (status == BERYL_OK) status = tile_order_sort(l, node, &s.order);
+    if (node->op == OP_SCATTER) return status == BERYL_OK ? scatter_last(&s) : status;
     uint32_t n = n_pair;
     for (uint32_t level = 0; status == BERYL_OK && n; level++) {
-        status = scatter_level(&s, level, n, error);
+        status = scatter_level(&s, level, n);
         n = n > STRETCH ? 2 * ((n + STRETCH - 1) / STRETCH) : 0;
     }
     return status;
@@ -486,7 +486,7 @@ typedef struct stretches { /* of all n places, one a lane */
 
 /* put: places into the list; else they are counted. */
 static beryl_status search(lowering *l, const graph_node *node, const numbering *of,
-                           const stretches *o, bool put, beryl_error *error) {
+                           const stretches *o, bool put) {
     const graph_tensor *x = graph_tensor_at(l->g, node->in[0]);
     const ir_type type = tile_element(x->type);
     tile_kernel k;
@@ -518,15 +518,14 @@ static beryl_status search(lowering *l, const graph_node *node, const numbering 
     ir_end(b);
     if (!put) ir_store(b, counts, lane, ir_get(b, found));
     ir_end(b);
-    return tile_end(&k, (lower_count){o->n_chunk, 0}, ORDER_LANES, error);
+    return tile_end(&k, (lower_count){o->n_chunk, 0}, ORDER_LANES);
 }
 
-beryl_status tile_nonzero(lowering *l, const graph_node *node, beryl_error *error) {
+beryl_status tile_nonzero(lowering *l, const graph_node *node) {
     const graph_tensor *x = graph_tensor_at(l->g, node->in[0]);
     numbering of = {0};
     for (uint32_t i = 0; i < x->rank; i++) number_axis(&of, i, x->dim[i].size);
-    if (of.count * x->rank >= UINT32_MAX - 64)
-        return lower_refuse(l, node, "2^32 places or more", error);
+    if (of.count * x->rank >= UINT32_MAX - 64) return lower_refuse(l, node, "2^32 places or more");
     stretches o = {.n = (uint32_t)of.count, .each = of.count < MANY_PLACES ? 16 : 64};
     o.n_chunk = (o.n + o.each - 1) / o.each;
     const uint32_t words = (uint32_t)of.count * x->rank;
@@ -537,8 +536,8 @@ beryl_status tile_nonzero(lowering *l, const graph_node *node, beryl_error *erro
     ir_if(k.b, ir_lt(k.b, lane, tile_u32(&k, "n", words)));
     ir_store(k.b, out, lane, ir_i32(k.b, -1));
     ir_end(k.b);
-    beryl_status status = tile_end(&k, (lower_count){words, 0}, ORDER_LANES, error);
-    if (status == BERYL_OK) status = search(l, node, &of, &o, false, error);
-    if (status == BERYL_OK) status = tile_order_sums(l, node, o.n_chunk, error);
-    return status == BERYL_OK ? search(l, node, &of, &o, true, error) : status;
+    beryl_status status = tile_end(&k, (lower_count){words, 0}, ORDER_LANES);
+    if (status == BERYL_OK) status = search(l, node, &of, &o, false);
+    if (status == BERYL_OK) status = tile_order_sums(l, node, o.n_chunk);
+    return status == BERYL_OK ? search(l, node, &of, &o, true) : status;
 }

@@ -97,9 +97,9 @@ static void begin(selecting *x, lowering *l, const char *name, bool of_chunks) {
     x->n = ir_min(b, ir_sub(b, ir_u32(b, s->d), x->first), ir_u32(b, x->chunk));
 }
 
-static beryl_status end(selecting *x, bool of_chunks, beryl_error *error) {
+static beryl_status end(selecting *x, bool of_chunks) {
     ir_end(x->k.b);
-    return tile_end(&x->k, lower_count_times(x->s->rows, of_chunks ? x->n_chunk : 1), 1, error);
+    return tile_end(&x->k, lower_count_times(x->s->rows, of_chunks ? x->n_chunk : 1), 1);
 }
 
 static ir_id lane(selecting *x) {
@@ -129,7 +129,7 @@ static ir_id key_at(selecting *x, ir_id place) {
 
 /* ---- the last one that is kept --------------------------------------------------------------- */
 
-static beryl_status count(lowering *l, selecting *x, uint32_t level, beryl_error *error) {
+static beryl_status count(lowering *l, selecting *x, uint32_t level) {
     tile_kernel *k = &x->k;
     const sort *s = x->s;
     begin(x, l, "select_count", true);
@@ -168,7 +168,7 @@ static beryl_status count(lowering *l, selecting *x, uint32_t level, beryl_error
     v = ir_loop(b, lane(x), ir_u32(b, VALUES), lanes);
     ir_store(b, to, ir_add(b, of_chunk(x, VALUES), v), ir_load(b, cell, v, 1));
     ir_end(b);
-    return end(x, true, error);
+    return end(x, true);
 }
 
 /* The value of a digit that `all` keys have, `before` less ones: is the last one among them? */
@@ -182,7 +182,7 @@ static void take_digit(selecting *x, ir_memory to, ir_id shift, ir_id so_far, ir
     ir_end(b);
 }
 
-static beryl_status find(lowering *l, selecting *x, uint32_t level, beryl_error *error) {
+static beryl_status find(lowering *l, selecting *x, uint32_t level) {
     tile_kernel *k = &x->k;
     begin(x, l, "select_find", false);
     ir_builder *b = k->b;
@@ -212,13 +212,13 @@ static beryl_status find(lowering *l, selecting *x, uint32_t level, beryl_error 
         ir_set(b, before, ir_add(b, ir_get(b, before), all));
         ir_end(b);
     }
-    return end(x, false, error);
+    return end(x, false);
 }
 
 /* ---- the list -------------------------------------------------------------------------------- */
 
 /* What chunks have of it. */
-static beryl_status share(lowering *l, selecting *x, beryl_error *error) {
+static beryl_status share(lowering *l, selecting *x) {
     tile_kernel *k = &x->k;
     begin(x, l, "select_share", true);
     ir_builder *b = k->b;
@@ -248,7 +248,7 @@ static beryl_status share(lowering *l, selecting *x, beryl_error *error) {
     ir_store(b, to, at, all);
     ir_store(b, to, tile_add(b, at, 1), ir_load(b, level[end_level], ir_add(b, first, last), 1));
     if (k->lanes > 1) ir_end(b);
-    return end(x, true, error);
+    return end(x, true);
 }
 
 typedef struct taking { /* of a chunk */
@@ -334,7 +334,7 @@ static void take_together(selecting *x, taking *t, ir_id some) {
     ir_end(b);
 }
 
-static beryl_status collect(lowering *l, selecting *x, beryl_error *error) {
+static beryl_status collect(lowering *l, selecting *x) {
     tile_kernel *k = &x->k;
     sort *s = x->s;
     begin(x, l, "select", true);
@@ -378,26 +378,26 @@ static beryl_status collect(lowering *l, selecting *x, beryl_error *error) {
         take_alone(x, &t);
         ir_end(b);
     }
-    return end(x, true, error);
+    return end(x, true);
 }
 
-beryl_status sort_select(lowering *l, sort *s, beryl_error *error) {
+beryl_status sort_select(lowering *l, sort *s) {
     selecting x = {.s = s};
     cut(l, s, &x);
     beryl_status status = BERYL_OK;
     for (uint32_t level = 0; status == BERYL_OK && level < x.n_level; level++) {
-        status = count(l, &x, level, error);
-        if (status == BERYL_OK) status = find(l, &x, level, error);
+        status = count(l, &x, level);
+        if (status == BERYL_OK) status = find(l, &x, level);
     }
-    if (status == BERYL_OK) status = share(l, &x, error);
-    if (status == BERYL_OK) status = collect(l, &x, error);
-    return status == BERYL_OK ? sort_list(l, s, error) : status;
+    if (status == BERYL_OK) status = share(l, &x);
+    if (status == BERYL_OK) status = collect(l, &x);
+    return status == BERYL_OK ? sort_list(l, s) : status;
 }
 
-beryl_status sort_list(lowering *l, const sort *s, beryl_error *error) {
+beryl_status sort_list(lowering *l, const sort *s) {
     sort list = *s;
     list.listed = true;
     list.d = s->kept;
     list.bound = s->row_bound * s->kept;
-    return sort_rows(l, &list, error);
+    return sort_rows(l, &list);
 }

@@ -71,7 +71,7 @@ static ir_id keys_at(selecting *x, ir_id place, uint32_t width) {
 
 /* ---- first keys ------------------------------------------------------------------------------ */
 
-static beryl_status find_first(lowering *l, selecting *x, beryl_error *error) {
+static beryl_status find_first(lowering *l, selecting *x) {
     tile_kernel *k = &x->k;
     const uint32_t each = ELEMENTS / x->block, groups = (x->n_block + each - 1) / each;
     begin(x, l, "select_first", groups);
@@ -89,7 +89,7 @@ static beryl_status find_first(lowering *l, selecting *x, beryl_error *error) {
     ir_store(b, to, ir_add(b, tile_mul(b, x->row, x->n_block), block),
              tile_min_vector(b, ir_load(b, least, zero, WIDE)));
     ir_end(b), ir_end(b);
-    return tile_end(k, lower_count_times(x->s->rows, groups), 1, error);
+    return tile_end(k, lower_count_times(x->s->rows, groups), 1);
 }
 
 /* ---- the list -------------------------------------------------------------------------------- */
@@ -173,7 +173,7 @@ static void take_blocks(selecting *x, ir_memory first, ir_memory blocks, ir_memo
     ir_end(b);
 }
 
-static beryl_status take(lowering *l, selecting *x, beryl_error *error) {
+static beryl_status take(lowering *l, selecting *x) {
     tile_kernel *k = &x->k;
     const uint32_t kept = x->s->kept;
     begin(x, l, "select_few", 1);
@@ -199,13 +199,13 @@ static beryl_status take(lowering *l, selecting *x, beryl_error *error) {
     ir_store(b, list_keys, to, key);
     ir_store(b, list_places, to, ir_add(b, tile_mul(b, block, x->block), tile_rem(b, i, x->block)));
     ir_end(b), ir_end(b), ir_end(b);
-    return tile_end(k, x->s->rows, 1, error);
+    return tile_end(k, x->s->rows, 1);
 }
 
-beryl_status sort_select_blocks(lowering *l, sort *s, beryl_error *error) {
+beryl_status sort_select_blocks(lowering *l, sort *s) {
     selecting x = {.s = s};
     cut(s, &x);
-    beryl_status status = find_first(l, &x, error);
-    if (status == BERYL_OK) status = take(l, &x, error);
-    return status == BERYL_OK ? sort_list(l, s, error) : status;
+    beryl_status status = find_first(l, &x);
+    if (status == BERYL_OK) status = take(l, &x);
+    return status == BERYL_OK ? sort_list(l, s) : status;
 }

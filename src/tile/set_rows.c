@@ -5,12 +5,12 @@
 enum { MOVED_LANES = 64 };
 
 /* state[index[i]] = x[i]; a lane an element. */
-beryl_status tile_set_rows(lowering *l, const graph_node *node, beryl_error *error) {
+beryl_status tile_set_rows(lowering *l, const graph_node *node) {
     const graph_tensor *state = graph_tensor_at(l->g, node->in[0]),
                        *x = graph_tensor_at(l->g, node->in[1]);
     const uint32_t d = x->rank == 2 ? x->dim[1].size : 1;
     if (x->rank == 2 && (x->stride[1] != 1 || x->dim[1].extent))
-        return lower_refuse(l, node, "rows with gaps between their elements", error);
+        return lower_refuse(l, node, "rows with gaps between their elements");
     tile_kernel k;
     ir_builder *b = tile_begin(&k, l, node, "set_rows", MOVED_LANES);
     ir_memory from = tile_bind(&k, "x", node->in[1], IR_U32, IR_READ),
@@ -28,12 +28,12 @@ beryl_status tile_set_rows(lowering *l, const graph_node *node, beryl_error *err
     ir_store(b, to, ir_add(b, tile_mul(b, place, d), column), ir_load(b, from, at, 1));
     ir_end(b);
     ir_end(b);
-    return tile_end(&k, lower_count_times(lower_count_of(x->dim[0]), d), MOVED_LANES, error);
+    return tile_end(&k, lower_count_times(lower_count_of(x->dim[0]), d), MOVED_LANES);
 }
 
 /* A copy whose result is the state. */
-beryl_status tile_assign(lowering *l, const graph_node *node, beryl_error *error) {
+beryl_status tile_assign(lowering *l, const graph_node *node) {
     const graph_node copy = {
         .op = OP_COPY, .n_in = 1, .n_out = 1, .in = {node->in[1]}, .out = {node->out[0]}};
-    return tile_operation(l, &copy, error);
+    return tile_operation(l, &copy);
 }

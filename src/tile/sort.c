@@ -309,7 +309,7 @@ static ir_id elements(sort *s, ir_id *row, ir_id *column, ir_id *inside) {
     return i;
 }
 
-static beryl_status sort_blocks(lowering *l, sort *s, beryl_error *error) {
+static beryl_status sort_blocks(lowering *l, sort *s) {
     tile_kernel own, *k = s->k = &own;
     const uint32_t all = s->block * s->rows_a_group, n_block = (s->d + s->block - 1) / s->block;
     ir_builder *b = tile_begin(k, l, s->node, "sort_blocks", s->lanes);
@@ -333,7 +333,7 @@ static beryl_status sort_blocks(lowering *l, sort *s, beryl_error *error) {
     const ir_id key = ir_load(b, p.key, i, 1), place = ir_load(b, p.place, i, 1);
     put(s, row, column, key, place);
     ir_end(b), ir_end(b);
-    return tile_end(k, lower_count_times(s->rows, n_block), s->rows_a_group, error);
+    return tile_end(k, lower_count_times(s->rows, n_block), s->rows_a_group);
 }
 
 /* ---- merges ---------------------------------------------------------------------------------- */
@@ -427,7 +427,7 @@ static void merge_together(sort *s, const part *p, ir_id steps) {
 }
 
 /* length: of the runs that are there. */
-static beryl_status merge(lowering *l, sort *s, uint32_t length, beryl_error *error) {
+static beryl_status merge(lowering *l, sort *s, uint32_t length) {
     tile_kernel own, *k = s->k = &own;
     uint32_t tile = s->block;
     while (s->lanes == 1 && tile < 2 * length && tile < SERIAL_TILE) tile *= 2;
@@ -441,7 +441,7 @@ static beryl_status merge(lowering *l, sort *s, uint32_t length, beryl_error *er
     begin_part(s, &p, size, of);
     if (s->lanes == 1) merge_alone(s, &p, search(s, p.from.key, p.x, p.y, p.begin, steps));
     else merge_together(s, &p, steps);
-    return tile_end(k, lower_count_times(s->rows, (s->d + tile - 1) / tile), 1, error);
+    return tile_end(k, lower_count_times(s->rows, (s->d + tile - 1) / tile), 1);
 }
 
 /* ---- digit by digit -------------------------------------------------------------------------- */
@@ -466,7 +466,7 @@ static void ends_put(void *user, tile_kernel *k, ir_id row, ir_id column, ir_id 
     put_result(s, tile_mul(k->b, row, s->d), column, place);
 }
 
-static beryl_status sort_digits(lowering *l, sort *s, bool *fits, beryl_error *error) {
+static beryl_status sort_digits(lowering *l, sort *s, bool *fits) {
     tile_ordered o = {.n = s->d,
                       .length = length_of(s),
                       .rows = s->rows,
@@ -475,25 +475,25 @@ static beryl_status sort_digits(lowering *l, sort *s, bool *fits, beryl_error *e
                       .bits = s->bits,
                       .ends = {s, ends_begin, ends_key, ends_put}};
     *fits = tile_order_plan(l, &o);
-    return *fits ? tile_order_sort(l, s->node, &o, error) : BERYL_OK;
+    return *fits ? tile_order_sort(l, s->node, &o) : BERYL_OK;
 }
 
-beryl_status sort_rows(lowering *l, sort *s, beryl_error *error) {
+beryl_status sort_rows(lowering *l, sort *s) {
     choose(l, s);
     if (s->bits && s->d > (tile_is_host(l)  ? DIGITS_MIN_HOST
                            : tile_serial(l) ? DIGITS_MIN_SERIAL
                                             : DIGITS_MIN)) {
         bool fits;
-        const beryl_status status = sort_digits(l, s, &fits, error);
+        const beryl_status status = sort_digits(l, s, &fits);
         if (fits) return status;
     }
     s->bits = 0; /* whole keys are compared */
     s->last = s->d <= s->block;
-    beryl_status status = sort_blocks(l, s, error);
+    beryl_status status = sort_blocks(l, s);
     for (uint32_t length = s->block; status == BERYL_OK && length < s->d; length *= 2) {
         s->to = !s->to;
         s->last = length * 2 >= s->d;
-        status = merge(l, s, length, error);
+        status = merge(l, s, length);
     }
     return status;
 }
@@ -532,20 +532,20 @@ static sort sort_of(const lowering *l, const graph_node *node, uint32_t order, u
     return s;
 }
 
-beryl_status tile_sort(lowering *l, const graph_node *node, beryl_error *error) {
+beryl_status tile_sort(lowering *l, const graph_node *node) {
     sort s = sort_of(l, node, node->attr.sort.order, node->attr.sort.k);
     if (s.d > ROW_MAX || s.bound > UINT32_MAX)
-        return lower_refuse(l, node, "more elements than 32 bits count", error);
-    if (BUILD_HAS_C_TEXTS && sort_selects_blocks(l, &s)) return sort_select_blocks(l, &s, error);
-    return sort_selects(l, &s) ? sort_select(l, &s, error) : sort_rows(l, &s, error);
+        return lower_refuse(l, node, "more elements than 32 bits count");
+    if (BUILD_HAS_C_TEXTS && sort_selects_blocks(l, &s)) return sort_select_blocks(l, &s);
+    return sort_selects(l, &s) ? sort_select(l, &s) : sort_rows(l, &s);
 }
 
 /* Rows that lie as one, where that is sooner done than a turn for each that is kept. */
-beryl_status tile_topk(lowering *l, const graph_node *node, beryl_error *error) {
+beryl_status tile_topk(lowering *l, const graph_node *node) {
     const graph_tensor *x = graph_tensor_at(l->g, node->in[0]);
     sort s = sort_of(l, node, GRAPH_SORT_LARGEST, node->attr.topk.k);
     return BUILD_HAS_C_TEXTS && !x->dim[1].extent && x->stride[0] == s.d && s.bound <= UINT32_MAX &&
                    sort_selects_blocks(l, &s)
-               ? sort_select_blocks(l, &s, error)
-               : tile_largest(l, node, error);
+               ? sort_select_blocks(l, &s)
+               : tile_largest(l, node);
 }

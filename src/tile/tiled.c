@@ -122,8 +122,8 @@ static bool are_halves(const lowering *l, const tile_tiled_product *p) {
 }
 
 /* Scratch [n, k] of halves: the vectors, once for products that follow each other. */
-static beryl_status halve_vectors(lowering *l, const graph_node *node, const tile_tiled_product *p,
-                                  beryl_error *error) {
+static beryl_status halve_vectors(lowering *l, const graph_node *node,
+                                  const tile_tiled_product *p) {
     const ir_type half = half_of(l, p);
     tile_kernel kernel, *k = &kernel;
     ir_builder *b = tile_begin(k, l, node, "linear_halves", 1);
@@ -141,7 +141,7 @@ static beryl_status halve_vectors(lowering *l, const graph_node *node, const til
              half == IR_F16 ? tile_half(b, value) : ir_cast(b, half, value));
     ir_end(b), ir_end(b);
     const beryl_status status = tile_end_marked(k, (lower_count[IR_DIM_MAX]){p->n, {p->k, 0}},
-                                                (uint64_t[IR_DIM_MAX]){p->bound, p->k}, error);
+                                                (uint64_t[IR_DIM_MAX]){p->bound, p->k});
     if (status == BERYL_OK) lower_step_share(l);
     return status;
 }
@@ -169,7 +169,7 @@ static void store_unpacked(tile_kernel *k, ir_memory from, ir_memory to, ir_id f
 /* Scratch [rows, k] of f16: rows [first, first + rows) of the shard, a lane a chunk; where one lane
  * is all, of f32, a group a row. */
 static beryl_status unpack_rows(lowering *l, const graph_node *node, const tile_tiled_product *p,
-                                uint32_t first, uint32_t rows, uint64_t bytes, beryl_error *error) {
+                                uint32_t first, uint32_t rows, uint64_t bytes) {
     const bool one = tile_is_host(l);
     const uint32_t lanes = one ? 1 : UNPACK_LANES;
     tile_kernel kernel, *k = &kernel;
@@ -206,8 +206,7 @@ static beryl_status unpack_rows(lowering *l, const graph_node *node, const tile_
     if (one) ir_end(b);
     ir_end(b);
     if (!one) store_unpacked(k, to, out, begin, tile_div(b, ir_mul(b, count, depth), 2), each);
-    return tile_end(k, (lower_count){one ? rows : (uint64_t)rows * w.blocks * w.chunks, 0}, lanes,
-                    error);
+    return tile_end(k, (lower_count){one ? rows : (uint64_t)rows * w.blocks * w.chunks, 0}, lanes);
 }
 
 ir_id tile_tiled_expert_rows(tile_kernel *k, const tile_tiled_product *p, ir_id expert, ir_id *rows,
@@ -288,7 +287,7 @@ static void low_term(ir_builder *b, const low_terms *low, ir_id i, ir_id depth, 
  * rows [to, to + m) of the result; or of each expert all that lie in the shard. */
 static beryl_status multiply(lowering *l, const graph_node *node, const tile_tiled_product *p,
                              bool halves, uint64_t unpacked, uint32_t first, uint32_t to,
-                             uint32_t m, beryl_error *error) {
+                             uint32_t m) {
     const tile_grouped *by = p->by;
     const ir_type half = half_of(l, p);
     const uint32_t width = by ? p->m : graph_tensor_at(l->g, p->weight)->dim[0].size,
@@ -357,18 +356,18 @@ static beryl_status multiply(lowering *l, const graph_node *node, const tile_til
     ir_end(b), ir_end(b);
     if (!by)
         return tile_end_marked(k, (lower_count[IR_DIM_MAX]){p->n, {m, 0}},
-                               (uint64_t[IR_DIM_MAX]){p->bound, m, p->k + rank}, error);
+                               (uint64_t[IR_DIM_MAX]){p->bound, m, p->k + rank});
     ir_end(b);
     /* Experts have more or fewer: tiles for half as many more, groups for many times as many,
      * since groups without any cost little. */
     return tile_end_marked(
         k, (lower_count[IR_DIM_MAX]){{SPREAD * spread, 0}, {m, 0}, {0, 0}, {by->n_expert, 0}},
-        (uint64_t[IR_DIM_MAX]){(3ull * spread + 1) / 2, m, p->k, by->n_expert}, error);
+        (uint64_t[IR_DIM_MAX]){(3ull * spread + 1) / 2, m, p->k, by->n_expert});
 }
 
 /* Parts of the sums of few rows: parts[part, v, r]. */
 static beryl_status multiply_parts(lowering *l, const graph_node *node, const tile_tiled_product *p,
-                                   bool halves, const tile_split *split, beryl_error *error) {
+                                   bool halves, const tile_split *split) {
     tile_kernel kernel, *k = &kernel;
     tile_weight w;
     ir_builder *b = tile_begin(k, l, node, "linear_parts", 1);
@@ -398,11 +397,11 @@ static beryl_status multiply_parts(lowering *l, const graph_node *node, const ti
     ir_store(b, parts, ir_add(b, ir_mul(b, row, m), r), ir_get(b, sum));
     ir_end(b), ir_end(b), ir_end(b);
     return tile_end_marked(k, (lower_count[IR_DIM_MAX]){p->n, {p->m, 0}, {0, 0}, {split->n, 0}},
-                           (uint64_t[IR_DIM_MAX]){p->bound, p->m, split->each, split->n}, error);
+                           (uint64_t[IR_DIM_MAX]){p->bound, p->m, split->each, split->n});
 }
 
 static beryl_status add_parts(lowering *l, const graph_node *node, const tile_tiled_product *p,
-                              const tile_split *split, beryl_error *error) {
+                              const tile_split *split) {
     tile_kernel kernel, *k = &kernel;
     tree_walk end;
     ir_memory out = {0};
@@ -423,13 +422,12 @@ static beryl_status add_parts(lowering *l, const graph_node *node, const tile_ti
     else ir_store(b, out, ir_add(b, ir_add(b, ir_mul(b, v, stride), column), r), sum);
     ir_end(b), ir_end(b);
     return tile_end_marked(k, (lower_count[IR_DIM_MAX]){p->n, {p->m, 0}},
-                           (uint64_t[IR_DIM_MAX]){p->bound, p->m}, error);
+                           (uint64_t[IR_DIM_MAX]){p->bound, p->m});
 }
 
 /* A piece after the other, through one scratch. */
 static beryl_status multiply_unpacked(lowering *l, const graph_node *node,
-                                      const tile_tiled_product *p, bool halves,
-                                      beryl_error *error) {
+                                      const tile_tiled_product *p, bool halves) {
     const uint64_t row = (uint64_t)p->k * (halves ? 2 : 4);
     uint64_t most = (halves ? SCRATCH_MAX : SCRATCH_MAX_HOST) / row / ROWS_UNIT * ROWS_UNIT;
     beryl_status status = BERYL_OK;
@@ -437,32 +435,31 @@ static beryl_status multiply_unpacked(lowering *l, const graph_node *node,
     if (most > p->m) most = p->m;
     for (uint32_t done = 0; done < p->m && status == BERYL_OK; done += (uint32_t)most) {
         const uint32_t m = p->m - done < most ? p->m - done : (uint32_t)most;
-        status = unpack_rows(l, node, p, p->first + done, m, most * row, error);
+        status = unpack_rows(l, node, p, p->first + done, m, most * row);
         if (status == BERYL_OK)
-            status = multiply(l, node, p, halves, most * row, 0, p->to + done, m, error);
+            status = multiply(l, node, p, halves, most * row, 0, p->to + done, m);
     }
     return status;
 }
 
-beryl_status tile_tiled(lowering *l, const graph_node *node, const tile_tiled_product *p,
-                        beryl_error *error) {
+beryl_status tile_tiled(lowering *l, const graph_node *node, const tile_tiled_product *p) {
     const base_type type = graph_tensor_at(l->g, p->weight)->type;
     const bool halves = rounds(l, type, p->bound, p->k);
     const bool dots = !halves && p->stored && (p->m >= DOTS_ROWS || p->low[0]) &&
                       tile_dots_wants(l, type, p->by ? p->by->bound : p->bound, p->k);
     beryl_status status =
-        halves && !p->rounded && !are_halves(l, p) ? halve_vectors(l, node, p, error) : BERYL_OK;
+        halves && !p->rounded && !are_halves(l, p) ? halve_vectors(l, node, p) : BERYL_OK;
     if (status != BERYL_OK) return status;
     const bool packed = base_type_is_quantised(type) || (type == TYPE_BF16 && p->k % TILE_RUN == 0);
     if (p->by) {
         const uint32_t n_shard = p->stored ? lower_stored(l, p->weight)->n_shard : 1;
         tile_tiled_product shard = *p;
         for (; status == BERYL_OK && shard.shard < n_shard; shard.shard++, shard.rounded = true)
-            status = dots ? tile_dots(l, node, &shard, error)
-                          : multiply(l, node, &shard, halves, 0, 0, 0, p->m, error);
+            status = dots ? tile_dots(l, node, &shard)
+                          : multiply(l, node, &shard, halves, 0, 0, 0, p->m);
         return status;
     }
-    if (dots) return tile_dots(l, node, p, error);
+    if (dots) return tile_dots(l, node, p);
     /* few results, as an adapter's A has, or in a training: elsewhere a dispatch more is felt */
     const bool ranks = p->m <= RANKS && p->k >= RANKS_DEPTH,
                few = p->m < p->bound && (l->g->segments || ranks);
@@ -472,11 +469,11 @@ beryl_status tile_tiled(lowering *l, const graph_node *node, const tile_tiled_pr
                              : few ? tile_split_of(l, p->bound, p->m, (lower_count){p->k, 0}, p->k)
                                    : tile_split_halves(l, p->bound, p->m, p->k);
     if (split.n > 1) {
-        status = multiply_parts(l, node, p, halves, &split, error);
-        return status == BERYL_OK ? add_parts(l, node, p, &split, error) : status;
+        status = multiply_parts(l, node, p, halves, &split);
+        return status == BERYL_OK ? add_parts(l, node, p, &split) : status;
     }
     if (tile_is_host(l) ? type != TYPE_F32
                         : halves && packed && p->bound >= FROM_UNPACKED && p->m >= DOTS_ROWS)
-        return multiply_unpacked(l, node, p, halves, error);
-    return multiply(l, node, p, halves, 0, p->first, p->to, p->m, error);
+        return multiply_unpacked(l, node, p, halves);
+    return multiply(l, node, p, halves, 0, p->first, p->to, p->m);
 }

@@ -536,8 +536,7 @@ static void open_low(tile_vectors *v, const vectors_plan *p, tile_factors *f) {
 }
 
 /* A workgroup a vector, as in a product's own kernel; with rows of A, several. */
-static beryl_status made_separately(lowering *l, const graph_node *node, const vectors_plan *p,
-                                    beryl_error *error) {
+static beryl_status made_separately(lowering *l, const graph_node *node, const vectors_plan *p) {
     const matvec_choice c = apart_of(l, p);
     const bool low = BUILD_HAS_JOINED_ADAPTERS && p->low.rows,
                stays = low && !p->rounded && p->kind == VECTORS_PLAIN;
@@ -568,14 +567,12 @@ static beryl_status made_separately(lowering *l, const graph_node *node, const v
         ir_barrier(m.k.b);
         tile_factors_end(&f);
     }
-    return tile_end_3d(&m.k, (lower_count){groups, 0}, 1, p->rows.n, 1, (lower_count){1, 0}, 1,
-                       error);
+    return tile_end_3d(&m.k, (lower_count){groups, 0}, 1, p->rows.n, 1, (lower_count){1, 0}, 1);
 }
 
-beryl_status tile_vectors_separate(lowering *l, const graph_node *node, const vectors_plan *p,
-                                   beryl_error *error) {
+beryl_status tile_vectors_separate(lowering *l, const graph_node *node, const vectors_plan *p) {
     if (p->rounded || p->kind == VECTORS_MERGE || (BUILD_HAS_JOINED_ADAPTERS && p->low.rows))
-        return made_separately(l, node, p, error);
+        return made_separately(l, node, p);
     const graph_region all = graph_region_with(&p->before, p->x);
-    return tile_region(l, node, &all, "vectors", error);
+    return tile_region(l, node, &all, "vectors");
 }
