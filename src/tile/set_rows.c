@@ -35,5 +35,6 @@ beryl_status tile_set_rows(lowering *l, const graph_node *node) {
 beryl_status tile_assign(lowering *l, const graph_node *node) {
     const graph_node copy = {
         .op = OP_COPY, .n_in = 1, .n_out = 1, .in = {node->in[1]}, .out = {node->out[0]}};
-    return tile_operation(l, &copy);
+    const graph_region r = {.node = {&copy}, .n = 1, .out = {node->out[0]}, .n_out = 1};
+    return tile_region(l, node, &r, graph_op_name(OP_COPY));
 }
