@@ -24,6 +24,7 @@ beryl_status lower_language(const graph_store *store, device_language *language,
 beryl_status lower_node(lowering *l, const graph_node *node) {
     lower_fn *lower = tile_lowering(node->op);
     if (!lower) return lower_refuse(l, node, "there is no kernel");
+    l->node = node;
     const plan_mark before = plan_record_mark(l->record);
     lower_choices found;
     beryl_status status = tile_choices_find(l, node, lower, &found);

@@ -16,7 +16,7 @@ beryl_status tile_rope(lowering *l, const graph_node *node) {
         return lower_refuse(l, node, "rows with gaps, heads that vary");
     const uint32_t half = x->dim[2].size / 2, h = x->dim[1].size;
     tile_kernel k;
-    ir_builder *b = tile_begin(&k, l, node, "rope", LANES);
+    ir_builder *b = tile_begin(&k, l, "rope", LANES);
     uint32_t wide = k.wide;
     while (wide > 1 &&
            (half % wide || x->offset % wide || x->stride[0] % wide || x->stride[1] % wide ||
@@ -56,7 +56,7 @@ typedef struct writing {
  * head; size: elements of a unit. */
 static void write_begin(tile_kernel *k, writing *w, uint32_t units, uint32_t size) {
     ir_builder *b = k->b;
-    const graph_node *node = k->node;
+    const graph_node *node = k->l->node;
     const uint32_t h = w->x->dim[1].size;
     ir_memory slots = tile_read(k, "slot", node->in[2]),
               positions = tile_read(k, "pos", node->in[3]);
@@ -126,7 +126,7 @@ beryl_status tile_kv_write(lowering *l, const graph_node *node) {
     if (type != TYPE_F32 && type != TYPE_F16 && type != TYPE_Q8_0)
         return lower_refuse(l, node, "a cache of this type");
     tile_kernel k;
-    ir_builder *b = tile_begin(&k, l, node, "kv_write", LANES);
+    ir_builder *b = tile_begin(&k, l, "kv_write", LANES);
     uint32_t wide = k.wide;
     while (wide > 1 &&
            (d % wide || w.x->offset % wide || w.x->stride[0] % wide || w.x->stride[1] % wide))
@@ -217,22 +217,21 @@ static uint32_t chosen_splits(lowering *l, attention_form form, const attention_
     return tile_choose(l, "pieces", rule, bound ? rule : 1, (a->keys + PIECE_MIN - 1) / PIECE_MIN);
 }
 
-static beryl_status attend(lowering *l, const graph_node *node, const attention_task *given,
-                           bool merged) {
+static beryl_status attend(lowering *l, const attention_task *given, bool merged) {
     attention_task own = *given, *a = &own;
     const attention_form form = form_of(l->caps, a);
     own.n_split = chosen_splits(l, form, a);
-    if (form == FORM_MATRIX) return attention_matrix(l, node, a);
-    if (BUILD_HAS_C_TEXTS && form == FORM_BLOCK) return attention_block(l, node, a);
-    if (form == FORM_TILE) return attention_tile(l, node, a);
-    if (!BUILD_IS_MODULE && form == FORM_SHUFFLE) return attention_shuffle(l, node, a);
+    if (form == FORM_MATRIX) return attention_matrix(l, a);
+    if (BUILD_HAS_C_TEXTS && form == FORM_BLOCK) return attention_block(l, a);
+    if (form == FORM_TILE) return attention_tile(l, a);
+    if (!BUILD_IS_MODULE && form == FORM_SHUFFLE) return attention_shuffle(l, a);
     if (form == FORM_NONE)
-        return lower_refuse(l, node, "heads of this shape, or a cache of this type");
-    const beryl_status status = form == FORM_LANES   ? attention_lanes(l, node, a)
-                                : form == FORM_FAR   ? attention_far(l, node, a)
-                                : form == FORM_UNITS ? attention_units(l, node, a)
-                                                     : attention_serial(l, node, a);
-    return status == BERYL_OK && a->n_split > 1 && merged ? attention_merge(l, node, a) : status;
+        return lower_refuse(l, l->node, "heads of this shape, or a cache of this type");
+    const beryl_status status = form == FORM_LANES   ? attention_lanes(l, a)
+                                : form == FORM_FAR   ? attention_far(l, a)
+                                : form == FORM_UNITS ? attention_units(l, a)
+                                                     : attention_serial(l, a);
+    return status == BERYL_OK && a->n_split > 1 && merged ? attention_merge(l, a) : status;
 }
 
 beryl_status tile_attention(lowering *l, const graph_node *node) {
@@ -243,7 +242,7 @@ beryl_status tile_attention(lowering *l, const graph_node *node) {
     attention_task_of(l->g, node, &a);
     a.fast = !l->settings.exact;
     a.n_split = splits_of(l->caps, &a);
-    return attend(l, node, &a, true);
+    return attend(l, &a, true);
 }
 
 /* ---- a joined decode step -------------------------------------------------------------------- */
@@ -316,5 +315,5 @@ beryl_status tile_fused_attention(lowering *l, const graph_node *node) {
     attention_task a;
     attention_task_of_fused(l->g, f, &a);
     lower_bytes(l, (uint64_t)f->head_dim * (f->k ? 8 : 4));
-    return attend(l, node, &a, !f->merged_later);
+    return attend(l, &a, !f->merged_later);
 }

@@ -99,7 +99,7 @@ void attention_cache_put(const attention_cache *c, ir_id to, const ir_id x[2]);
 
 /* Keys and values of the run as halves, which a dispatch before makes; elements of the keys. */
 uint64_t attention_halves(const attention_task *a);
-beryl_status attention_halve(lowering *l, const graph_node *node, const attention_task *a);
+beryl_status attention_halve(lowering *l, const attention_task *a);
 void attention_halves_bind(attention_cache *keys, attention_cache *values, tile_kernel *k,
                            const attention_task *a);
 
@@ -128,7 +128,7 @@ typedef struct attention_result {
 } attention_result;
 void attention_result_bind(attention_result *r, tile_kernel *k, const attention_task *a);
 
-beryl_status attention_merge(lowering *l, const graph_node *node, const attention_task *a);
+beryl_status attention_merge(lowering *l, const attention_task *a);
 
 /* ---- lines ----------------------------------------------------------------------------------- */
 
@@ -235,36 +235,36 @@ lower_fn tile_fused_attention;
 /* pieces so few that the next product merges them */
 bool attention_lanes_near(const device_caps *caps, const attention_task *a);
 uint32_t attention_lanes_splits(const device_caps *caps, const attention_task *a);
-beryl_status attention_lanes(lowering *l, const graph_node *node, const attention_task *a);
+beryl_status attention_lanes(lowering *l, const attention_task *a);
 /* Many rows; d a multiple of 8. n_split 1. */
 bool attention_tile_fits(const device_caps *caps, const attention_task *a);
-beryl_status attention_tile(lowering *l, const graph_node *node, const attention_task *a);
+beryl_status attention_tile(lowering *l, const attention_task *a);
 
 /* The same where subgroups are a thread's vectors; short heads. */
 bool attention_shuffle_fits(const device_caps *caps, const attention_task *a);
-beryl_status attention_shuffle(lowering *l, const graph_node *node, const attention_task *a);
+beryl_status attention_shuffle(lowering *l, const attention_task *a);
 
 /* The same on processors, whose vectors have rows as lanes. */
 bool attention_block_fits(const device_caps *caps, const attention_task *a);
-beryl_status attention_block(lowering *l, const graph_node *node, const attention_task *a);
+beryl_status attention_block(lowering *l, const attention_task *a);
 
 /* The same on matrix units, where halves will do. */
 bool attention_matrix_fits(const device_caps *caps, const attention_task *a);
-beryl_status attention_matrix(lowering *l, const graph_node *node, const attention_task *a);
+beryl_status attention_matrix(lowering *l, const attention_task *a);
 
 /* The same for many keys on GPUs with subgroups: heads share what is read of the caches. */
 uint32_t attention_far_splits(const device_caps *caps, const attention_task *a);
-beryl_status attention_far(lowering *l, const graph_node *node, const attention_task *a);
+beryl_status attention_far(lowering *l, const attention_task *a);
 
 /* The same with matrix units, F16 or Q8_0 caches; pays where keys are many. n_split above 1. */
 uint32_t attention_units_splits(const device_caps *caps, const attention_task *a);
-beryl_status attention_units(lowering *l, const graph_node *node, const attention_task *a);
+beryl_status attention_units(lowering *l, const attention_task *a);
 
 /* A lane does it alone: any d. */
 bool attention_serial_fits(const attention_task *a);
 /* Lanes of a workgroup are heads and pieces, on devices that make vectors of them. */
 bool attention_serial_items(const device_caps *caps, const attention_task *a);
 uint32_t attention_serial_splits(const device_caps *caps, const attention_task *a);
-beryl_status attention_serial(lowering *l, const graph_node *node, const attention_task *a);
+beryl_status attention_serial(lowering *l, const attention_task *a);
 
 #endif

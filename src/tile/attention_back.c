@@ -90,11 +90,11 @@ void back_store_sums(const back_bound *x, ir_builder *b, ir_id at, ir_id most, i
     ir_store(b, x->out, at, ir_compose(b, all, 4));
 }
 
-beryl_status back_merge(lowering *l, const graph_node *node, const back_task *t) {
+beryl_status back_merge(lowering *l, const back_task *t) {
     const attention_task *a = &t->a;
     const uint32_t line = a->n_kv * a->d, wide = line % 4 ? 1 : 4;
     tile_kernel k;
-    ir_builder *b = tile_begin(&k, l, node, "attention_back_merge", MERGE_LANES);
+    ir_builder *b = tile_begin(&k, l, "attention_back_merge", MERGE_LANES);
     ir_memory from = tile_scratch(&k, "shares", SHARES, shares_bytes(t), IR_F32, IR_READ),
               to = tile_write(&k, "out", a->out);
     const lower_count count = lower_count_times(a->held, line / wide);
@@ -129,7 +129,7 @@ void back_halves_bind(ir_memory out[BACK_HALVES], tile_kernel *k, const back_tas
 }
 
 /* An eight a lane. */
-beryl_status back_halve(lowering *l, const graph_node *node, const back_task *t, ir_type type) {
+beryl_status back_halve(lowering *l, const back_task *t, ir_type type) {
     enum { EIGHT = ATTENTION_EIGHT };
     const attention_task *a = &t->a;
     const bool rows = !back_owns_rows(t), pairs = t->kind != BACK_SUMS;
@@ -138,7 +138,7 @@ beryl_status back_halve(lowering *l, const graph_node *node, const back_task *t,
     back_bound x = {0};
     ir_memory out[BACK_HALVES];
     tile_kernel kernel, *k = &kernel;
-    ir_builder *b = tile_begin(k, l, node, "attention_back_halves", MERGE_LANES);
+    ir_builder *b = tile_begin(k, l, "attention_back_halves", MERGE_LANES);
     back_lines *lines = rows ? &x.rows : &x.keys;
     lines_bind(lines, k, 0, "x", "x_offset", rows ? a->q : a->k_cache);
     if (pairs) lines_bind(lines, k, 1, "y", "y_offset", rows ? t->d : a->v_cache);
@@ -294,12 +294,12 @@ static void own_key(serial *s, ir_id line, ir_id kv) {
 }
 
 /* Any shape. */
-static beryl_status back_serial(lowering *l, const graph_node *node, const back_task *t) {
+static beryl_status back_serial(lowering *l, const back_task *t) {
     serial s = {.t = t};
     tile_kernel *k = &s.k;
     const bool rows = back_owns_rows(t);
     const uint32_t heads = rows ? t->a.n_head : t->a.n_kv;
-    ir_builder *b = tile_begin_items(k, l, node, "attention_back");
+    ir_builder *b = tile_begin_items(k, l, "attention_back");
     s.wide = k->wide;
     while (s.wide > 1 && !back_reads(l, t, s.wide)) s.wide /= 2;
     back_bind(&s.x, k, t, IR_READ_WRITE);
@@ -329,9 +329,9 @@ beryl_status tile_attention_back(lowering *l, const graph_node *node) {
     if (!BUILD_HAS_TRAINING || t.a.n_row >= KEYS_MAX) return lower_refuse(l, node, "so many keys");
     const bool narrow = caps->subgroups && caps->subgroup_size < SUBGROUP_MIN,
                alone = narrow || (device_is_processor(caps) && !caps->loop_max);
-    if (back_matrix_fits(l, &t)) return back_matrix(l, node, &t);
-    if (BUILD_HAS_C_TEXTS && back_block_fits(l, &t)) return back_block(l, node, &t);
-    if (!BUILD_IS_MODULE && back_shuffle_fits(l, &t)) return back_shuffle(l, node, &t);
-    if (!alone && back_tile_fits(l, &t)) return back_tile(l, node, &t);
-    return back_serial(l, node, &t);
+    if (back_matrix_fits(l, &t)) return back_matrix(l, &t);
+    if (BUILD_HAS_C_TEXTS && back_block_fits(l, &t)) return back_block(l, &t);
+    if (!BUILD_IS_MODULE && back_shuffle_fits(l, &t)) return back_shuffle(l, &t);
+    if (!alone && back_tile_fits(l, &t)) return back_tile(l, &t);
+    return back_serial(l, &t);
 }

@@ -301,10 +301,10 @@ static void finish(block *x) {
 
 /* ---- the kernel ------------------------------------------------------------------------------ */
 
-beryl_status back_block(lowering *l, const graph_node *node, const back_task *t) {
+beryl_status back_block(lowering *l, const back_task *t) {
     block x = {.t = t};
-    if (!form_of(l, t, &x.f)) return lower_refuse(l, node, "heads of this shape");
-    tile_begin(&x.k, l, node, t->kind == BACK_SUMS ? "attention_sums" : "attention_back", 1);
+    if (!form_of(l, t, &x.f)) return lower_refuse(l, l->node, "heads of this shape");
+    tile_begin(&x.k, l, t->kind == BACK_SUMS ? "attention_sums" : "attention_back", 1);
     bind(&x);
     back_own(&x.w);
     begin(&x);
@@ -313,5 +313,5 @@ beryl_status back_block(lowering *l, const graph_node *node, const back_task *t)
     back_others_end(&x.w);
     if (t->kind == BACK_SUMS) finish_sums(&x);
     else finish(&x);
-    return back_walk_end(&x.w, node, 1);
+    return back_walk_end(&x.w, 1);
 }

@@ -396,7 +396,7 @@ static void finish(back_matrix_kernel *m) {
     }
 }
 
-beryl_status back_matrix(lowering *l, const graph_node *node, const back_task *task) {
+beryl_status back_matrix(lowering *l, const back_task *task) {
     static const char *const names[2][BACK_SUMS + 1] = {
         {"attention_back_matrix_q", "attention_back_matrix_k", "attention_back_matrix_v",
          "attention_sums_matrix"},
@@ -405,14 +405,14 @@ beryl_status back_matrix(lowering *l, const graph_node *node, const back_task *t
     back_task t = *task;
     back_matrix_kernel m = {.t = &t};
     const back_form *f = &m.f;
-    if (!back_form_of(l, task, &m.f)) return lower_refuse(l, node, "heads of this shape");
+    if (!back_form_of(l, task, &m.f)) return lower_refuse(l, l->node, "heads of this shape");
     t.split = f->split;
     tile_kernel *k = &m.k;
     if (f->direct) {
-        const beryl_status halved = back_halve(l, node, &t, f->type);
+        const beryl_status halved = back_halve(l, &t, f->type);
         if (halved != BERYL_OK) return halved;
     }
-    ir_builder *b = tile_begin(k, l, node, names[f->direct][t.kind], f->warps * LANES);
+    ir_builder *b = tile_begin(k, l, names[f->direct][t.kind], f->warps * LANES);
     ir_subgroup(b, LANES);
     back_bind_matrix(&m);
     if (t.kind == BACK_SUMS)
@@ -426,5 +426,5 @@ beryl_status back_matrix(lowering *l, const graph_node *node, const back_task *t
     else own_keys(&m);
     if (t.kind == BACK_SUMS) sums_finish(&m);
     else finish(&m);
-    return back_walk_end(&m.w, node, f->parts);
+    return back_walk_end(&m.w, f->parts);
 }

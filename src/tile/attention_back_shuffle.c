@@ -183,7 +183,7 @@ static void clear(shuffle *x, ir_id to, ir_id is) {
     ir_end(b), ir_end(b);
 }
 
-beryl_status back_shuffle(lowering *l, const graph_node *node, const back_task *t) {
+beryl_status back_shuffle(lowering *l, const back_task *t) {
     shuffle x = {.w = {.own = LANES, .other = OTHERS}};
     tile_kernel *k = &x.k;
     const bool sums = t->kind == BACK_SUMS;
@@ -191,7 +191,7 @@ beryl_status back_shuffle(lowering *l, const graph_node *node, const back_task *
     x.w.group = whole_divisor(t->a.n_head / t->a.n_kv, lines);
     x.w.queries = lines / x.w.group;
     ir_builder *b =
-        tile_begin(k, l, node, sums ? "attention_sums_shuffle" : "attention_back_shuffle", LANES);
+        tile_begin(k, l, sums ? "attention_sums_shuffle" : "attention_back_shuffle", LANES);
     ir_subgroup(b, LANES);
     back_walk_bind(&x.w, k, t);
     x.weights = ir_register(b, IR_F32, OTHERS);
@@ -219,5 +219,5 @@ beryl_status back_shuffle(lowering *l, const graph_node *node, const back_task *
     }
     back_others_end(&x.w);
     if (sums) finish_sums(&x, is);
-    return back_walk_end(&x.w, node, 1);
+    return back_walk_end(&x.w, 1);
 }

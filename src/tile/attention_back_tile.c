@@ -470,16 +470,16 @@ static void finish(tile *t) {
     }
 }
 
-beryl_status back_tile(lowering *l, const graph_node *node, const back_task *task) {
+beryl_status back_tile(lowering *l, const back_task *task) {
     static const char *const names[] = {[BACK_Q] = "attention_back_q",
                                         [BACK_K] = "attention_back_k",
                                         [BACK_V] = "attention_back_v",
                                         [BACK_SUMS] = "attention_sums"};
     back_task own = *task;
     tile t = {.t = &own};
-    if (!choose_form(l, task, &t.f)) return lower_refuse(l, node, "heads of this shape");
+    if (!choose_form(l, task, &t.f)) return lower_refuse(l, l->node, "heads of this shape");
     own.split = t.f.split;
-    tile_begin(&t.k, l, node, names[task->kind], t.f.lanes);
+    tile_begin(&t.k, l, names[task->kind], t.f.lanes);
     bind(&t);
     begin(&t);
     back_own(&t.w);
@@ -490,5 +490,5 @@ beryl_status back_tile(lowering *l, const graph_node *node, const back_task *tas
     back_others_end(&t.w);
     if (task->kind == BACK_SUMS) sums_finish(&t);
     else finish(&t);
-    return back_walk_end(&t.w, node, 1);
+    return back_walk_end(&t.w, 1);
 }

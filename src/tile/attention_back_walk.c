@@ -135,7 +135,7 @@ ir_id back_result_at(const back_walk *w, ir_id line, ir_id *is) {
     return tile_mul(b, ir_fma(b, at, ir_u32(b, rows ? a->n_head : a->n_kv), head), a->d);
 }
 
-beryl_status back_walk_end(back_walk *w, const graph_node *node, uint32_t parts) {
+beryl_status back_walk_end(back_walk *w, uint32_t parts) {
     const back_task *t = w->t;
     const attention_task *a = &t->a;
     lowering *l = w->k->l;
@@ -144,5 +144,5 @@ beryl_status back_walk_end(back_walk *w, const graph_node *node, uint32_t parts)
         back_owns_rows(t) ? tile_end_3d(w->k, a->rows, w->queries,
                                         (lower_count){a->n_head / w->group, 0}, 1, z, 1)
                           : tile_end_3d(w->k, a->held, w->own, (lower_count){a->n_kv, 0}, 1, z, 1);
-    return status == BERYL_OK && t->split > 1 ? back_merge(l, node, t) : status;
+    return status == BERYL_OK && t->split > 1 ? back_merge(l, t) : status;
 }

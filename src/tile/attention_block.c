@@ -242,11 +242,11 @@ static void finish(block *x) {
     ir_end(b);
 }
 
-beryl_status attention_block(lowering *l, const graph_node *node, const attention_task *a) {
+beryl_status attention_block(lowering *l, const attention_task *a) {
     block x = {.a = a};
     tile_kernel *k = &x.k;
-    if (!form_of(l->caps, a, &x.f)) return lower_refuse(l, node, "heads of this shape");
-    ir_builder *b = tile_begin(k, l, node, "attention_block", 1);
+    if (!form_of(l->caps, a, &x.f)) return lower_refuse(l, l->node, "heads of this shape");
+    ir_builder *b = tile_begin(k, l, "attention_block", 1);
     bind(&x);
     begin(&x);
     attention_rows_begin(&x.rows);

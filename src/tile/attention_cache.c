@@ -317,12 +317,12 @@ static ir_memory halves_bind(tile_kernel *k, const attention_task *a, ir_access 
 }
 
 /* Scratch [2, slot, row, kv head, d]: an eight a lane. */
-beryl_status attention_halve(lowering *l, const graph_node *node, const attention_task *a) {
+beryl_status attention_halve(lowering *l, const attention_task *a) {
     tile_kernel kernel, *k = &kernel;
     attention_cache caches[2];
     const uint32_t eights = a->d / ATTENTION_EIGHT, line = a->n_kv * eights;
     const lower_count rows = a->n_slot == 1 ? a->held : (lower_count){a->n_slot * a->n_row, 0};
-    ir_builder *b = tile_begin(k, l, node, "attention_halves", HALVES_LANES);
+    ir_builder *b = tile_begin(k, l, "attention_halves", HALVES_LANES);
     attention_caches_bind(&caches[0], &caches[1], k, a, true);
     ir_memory out = halves_bind(k, a, IR_READ_WRITE);
     ir_id n = tile_count(k, "rows", rows), lane = tile_lane(k), row = tile_div(b, lane, line),
@@ -458,7 +458,7 @@ static void merge_nothing(merging *m) {
 /* A workgroup has some fours of a head. `parts` lanes share the pieces of each, and ask for all
  * of theirs that registers hold before they work on one; then the first of them joins the parts
  * in their order. */
-beryl_status attention_merge(lowering *l, const graph_node *node, const attention_task *a) {
+beryl_status attention_merge(lowering *l, const attention_task *a) {
     const uint32_t wide = a->d % 4 == 0 ? 4 : 1, units = a->d / wide;
     uint32_t parts = 1;
     while (!tile_serial(l) && parts < MERGE_PARTS && parts * MERGE_AHEAD < a->n_split) parts *= 2;
@@ -471,7 +471,7 @@ beryl_status attention_merge(lowering *l, const graph_node *node, const attentio
     const lower_count heads = lower_count_times(a->rows, a->n_head),
                       groups = lower_count_times(heads, blocks);
     tile_kernel k;
-    ir_builder *b = tile_begin(&k, l, node, "attention_merge", columns * parts);
+    ir_builder *b = tile_begin(&k, l, "attention_merge", columns * parts);
     merging m = {.k = &k, .wide = wide};
     ir_memory partial = pieces_bind(&k, a, false, "partial", IR_READ),
               stats = pieces_bind(&k, a, true, "stats", IR_READ);

@@ -421,12 +421,11 @@ static void bind(shared *s) {
     attention_lines_bind(&s->x, false);
 }
 
-beryl_status attention_far(lowering *l, const graph_node *node, const attention_task *a) {
+beryl_status attention_far(lowering *l, const attention_task *a) {
     shared s = {.a = a};
-    if (!form_of(l->caps, a, &s.f)) return lower_refuse(l, node, "heads of this shape");
+    if (!form_of(l->caps, a, &s.f)) return lower_refuse(l, l->node, "heads of this shape");
     tile_kernel *k = &s.k;
-    ir_builder *b =
-        tile_begin(k, l, node, a->raw ? "attention_step_far" : "attention_far", THREADS);
+    ir_builder *b = tile_begin(k, l, a->raw ? "attention_step_far" : "attention_far", THREADS);
     ir_subgroup(b, s.f.line_lanes);
     bind(&s);
     declare(&s);

@@ -333,14 +333,14 @@ static void join(shared *s) {
     }
 }
 
-beryl_status attention_lanes(lowering *l, const graph_node *node, const attention_task *a) {
+beryl_status attention_lanes(lowering *l, const attention_task *a) {
     shared s = {.a = a};
-    if (!form_of(l->caps, a, &s.f)) return lower_refuse(l, node, "heads of this shape");
+    if (!form_of(l->caps, a, &s.f)) return lower_refuse(l, l->node, "heads of this shape");
     choose(l, a, &s.f);
     const form *f = &s.f;
     tile_kernel *k = &s.k;
     ir_builder *b =
-        tile_begin(k, l, node, a->raw ? "attention_step" : "attention_lanes", f->lanes * f->groups);
+        tile_begin(k, l, a->raw ? "attention_step" : "attention_lanes", f->lanes * f->groups);
     if (f->subgroups) ir_subgroup(b, f->lanes);
     s.x = (attention_lines){.k = k,
                             .a = a,

@@ -723,15 +723,15 @@ static void store(matrix *m) {
     }
 }
 
-beryl_status attention_matrix(lowering *l, const graph_node *node, const attention_task *a) {
+beryl_status attention_matrix(lowering *l, const attention_task *a) {
     matrix m = {.a = a};
-    if (!form_of(l->caps, a, &m.f)) return lower_refuse(l, node, "heads of this shape");
+    if (!form_of(l->caps, a, &m.f)) return lower_refuse(l, l->node, "heads of this shape");
     tile_kernel *k = &m.k;
     const form *f = &m.f;
-    const beryl_status status = a->cache == TYPE_F32 ? attention_halve(l, node, a) : BERYL_OK;
+    const beryl_status status = a->cache == TYPE_F32 ? attention_halve(l, a) : BERYL_OK;
     if (status != BERYL_OK) return status;
     ir_builder *b =
-        tile_begin(k, l, node, f->direct ? "attention_direct" : "attention_matrix", threads_of(f));
+        tile_begin(k, l, f->direct ? "attention_direct" : "attention_matrix", threads_of(f));
     ir_subgroup(b, LANES);
     bind(&m);
     for (uint32_t q = 0; q < 2 * f->each; q++) {

@@ -333,13 +333,13 @@ static uint32_t wide_of(const tile_kernel *k, const attention_task *a) {
     return wide;
 }
 
-beryl_status attention_serial(lowering *l, const graph_node *node, const attention_task *a) {
+beryl_status attention_serial(lowering *l, const attention_task *a) {
     const uint32_t heads = heads_of(a);
     const char *name = a->raw ? "attention_step" : "attention_serial";
     serial s = {.a = a, .items = attention_serial_items(l->caps, a), .heads = 1};
     tile_kernel *k = &s.k;
-    if (s.items) tile_begin_items(k, l, node, name);
-    else tile_begin(k, l, node, name, 1), s.heads = tile_choose(l, "heads", heads, 1, heads);
+    if (s.items) tile_begin_items(k, l, name);
+    else tile_begin(k, l, name, 1), s.heads = tile_choose(l, "heads", heads, 1, heads);
     ir_builder *b = k->b;
     s.wide = wide_of(k, a);
     bind(&s);

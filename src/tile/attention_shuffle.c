@@ -206,11 +206,11 @@ static void finish(shuffle *x) {
     }
 }
 
-beryl_status attention_shuffle(lowering *l, const graph_node *node, const attention_task *a) {
+beryl_status attention_shuffle(lowering *l, const attention_task *a) {
     shuffle x = {.a = a};
     tile_kernel *k = &x.k;
-    if (!form_of(l->caps, a, &x.f)) return lower_refuse(l, node, "heads of this shape");
-    ir_builder *b = tile_begin(k, l, node, "attention_shuffle", x.f.lanes);
+    if (!form_of(l->caps, a, &x.f)) return lower_refuse(l, l->node, "heads of this shape");
+    ir_builder *b = tile_begin(k, l, "attention_shuffle", x.f.lanes);
     ir_subgroup(b, x.f.lanes);
     bind(&x);
     begin(&x);

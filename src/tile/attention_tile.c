@@ -493,12 +493,12 @@ static void finish(tile *t) {
     }
 }
 
-beryl_status attention_tile(lowering *l, const graph_node *node, const attention_task *a) {
+beryl_status attention_tile(lowering *l, const attention_task *a) {
     tile t = {.a = a};
     form *f = &t.f;
-    if (!choose_form(l, a, f)) return lower_refuse(l, node, "heads of this shape");
+    if (!choose_form(l, a, f)) return lower_refuse(l, l->node, "heads of this shape");
     tile_kernel *k = &t.k;
-    ir_builder *b = tile_begin(k, l, node, "attention_tile", f->lanes);
+    ir_builder *b = tile_begin(k, l, "attention_tile", f->lanes);
     if (f->subgroups) ir_subgroup(b, f->across);
     bind(&t);
     for (uint32_t r = 0; r < f->each; r++) {

@@ -552,12 +552,12 @@ static void store(shared *s) {
     ir_end(b);
 }
 
-beryl_status attention_units(lowering *l, const graph_node *node, const attention_task *a) {
+beryl_status attention_units(lowering *l, const attention_task *a) {
     shared s = {.a = a};
-    if (!form_of(l->caps, a, &s.f)) return lower_refuse(l, node, "heads of this shape");
+    if (!form_of(l->caps, a, &s.f)) return lower_refuse(l, l->node, "heads of this shape");
     tile_kernel *k = &s.k;
     ir_builder *b =
-        tile_begin(k, l, node, a->raw ? "attention_step_units" : "attention_units", WARPS * LANES);
+        tile_begin(k, l, a->raw ? "attention_step_units" : "attention_units", WARPS * LANES);
     ir_subgroup(b, LANES);
     s.x = (attention_lines){.k = k,
                             .a = a,

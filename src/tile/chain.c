@@ -167,7 +167,7 @@ static beryl_status turned(tree_walk *c, const char *name) {
                    tiles = (n_column + columns - 1) / columns, tiers = (n_row + rows - 1) / rows;
     lower_walk outer = c->w;
     outer.n -= 2;
-    ir_builder *b = tile_begin(k, l, k->node, name, LANES);
+    ir_builder *b = tile_begin(k, l, name, LANES);
     tree_declare(c);
     ir_id total = ir_u32(b, 1), group = tile_group(b), local = ir_local(b, 0);
     for (uint32_t i = 0; i < outer.n; i++) total = ir_mul(b, total, c->size[i]);
@@ -235,7 +235,7 @@ static beryl_status turned_squares(tree_walk *c, const char *name) {
                    tiles = (n_column + side - 1) / side, tiers = (n_row + side - 1) / side;
     lower_walk outer = c->w;
     outer.n -= 2;
-    ir_builder *b = tile_begin(k, l, k->node, name, 1);
+    ir_builder *b = tile_begin(k, l, name, 1);
     tree_declare(c);
     ir_id total = ir_u32(b, 1);
     for (uint32_t i = 0; i < outer.n; i++) total = ir_mul(b, total, c->size[i]);
@@ -294,7 +294,7 @@ static beryl_status turned_vectors(tree_walk *c, const bool *across, const char 
                    tiers = n_column / line;
     lower_walk outer = c->w;
     outer.n -= 2;
-    ir_builder *b = tile_begin(k, l, k->node, name, 1);
+    ir_builder *b = tile_begin(k, l, name, 1);
     tree_declare(c);
     for (uint32_t t = 0; t < c->t.n_tensor; t++) c->memory[t].anywhere = true;
     ir_id total = ir_u32(b, 1);
@@ -491,27 +491,27 @@ static void elements_of(tree_walk *c, const element_form *f, ir_id group) {
     }
 }
 
-static beryl_status elements(lowering *l, const graph_node *node, const tree *t, const char *name) {
+static beryl_status elements(lowering *l, const tree *t, const char *name) {
     tree_walk walk = {.t = *t}, *c = &walk;
     tile_kernel k;
     const element_form f = form_of(l, c, true);
     c->k = &k;
     if (!BUILD_IS_SMALL && f.wide == 1 && !tile_serial(l) && f.lanes == LANES &&
         graph_element_bound(c->t.shape) >= TURNED_MANY && is_turned(c)) {
-        k = (tile_kernel){.l = l, .node = node};
+        k = (tile_kernel){.l = l};
         return turned(c, name);
     }
     if (BUILD_HAS_C_TEXTS && f.wide == 1 && f.column == TREE_VALUES && tile_is_host(l) &&
         graph_element_bound(c->t.shape) >= TURNED_MANY && is_turned(c)) {
         bool across[LOWER_WALK_TENSORS];
-        k = (tile_kernel){.l = l, .node = node};
+        k = (tile_kernel){.l = l};
         const uint64_t columns = c->w.size[c->w.n - 1].factor;
         return columns % (WIDE_HOST * vectors_of_line(c)) == 0 &&
                        turns_vectors(c, SIDE_HOST, WIDE_HOST, across)
                    ? turned_vectors(c, across, name)
                    : turned_squares(c, name);
     }
-    tile_begin(&k, l, node, name, f.lanes);
+    tile_begin(&k, l, name, f.lanes);
     tree_declare(c);
     elements_of(c, &f, tile_group(c->k->b));
     return tile_end(c->k, lower_walk_count(l, &c->w), f.per);
@@ -680,7 +680,7 @@ beryl_status tile_update(lowering *l, const graph_node *node) {
         count_memory(&m, l->g, &c->t);
     }
     *c = (tree_walk){.t = c->t};
-    tile_begin(&k, l, node, "update", form_of(l, c, false).lanes);
+    tile_begin(&k, l, "update", form_of(l, c, false).lanes);
     bool good = bind_states(&k, &m, &shared);
     const ir_id group = tile_group(k.b);
     for (uint32_t i = 0; good && i < u->n; i++) {
@@ -702,25 +702,24 @@ beryl_status tile_update(lowering *l, const graph_node *node) {
 
 /* ---- the lowerings --------------------------------------------------------------------------- */
 
-beryl_status tile_region(lowering *l, const graph_node *node, const graph_region *r,
-                         const char *name) {
+beryl_status tile_region(lowering *l, const graph_region *r, const char *name) {
     tree t;
     if (!tree_read(&t, l->g, r, 0))
-        return lower_refuse(l, node, "more values than there is room for");
-    if (t.n_product) return tile_product(l, node, &t);
-    if (tree_reduces(&t)) return tile_tree_reduce(l, node, &t, name);
-    return tree_has_rows(&t) ? tile_tree_rows(l, node, &t, name) : elements(l, node, &t, name);
+        return lower_refuse(l, l->node, "more values than there is room for");
+    if (t.n_product) return tile_product(l, &t);
+    if (tree_reduces(&t)) return tile_tree_reduce(l, &t, name);
+    return tree_has_rows(&t) ? tile_tree_rows(l, &t, name) : elements(l, &t, name);
 }
 
 beryl_status tile_operation(lowering *l, const graph_node *node) {
     graph_region r = {.node = {node}, .n = 1, .n_out = node->n_out};
     memcpy(r.out, node->out, sizeof r.out);
-    return tile_region(l, node, &r, graph_op_name(node->op));
+    return tile_region(l, &r, graph_op_name(node->op));
 }
 
 beryl_status tile_chain(lowering *l, const graph_node *node) {
     const graph_region r = graph_region_of(l->g, node);
-    return tile_region(l, node, &r, "chain");
+    return tile_region(l, &r, "chain");
 }
 
 bool tile_region_fits(const graph *g, const graph_store *store, const graph_region *r) {

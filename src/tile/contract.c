@@ -232,7 +232,7 @@ static beryl_status mend(lowering *l, contraction *c) {
         c->of[CLASS_BATCH].bound * c->of[CLASS_OUTER].bound * c->of[CLASS_INNER].bound / each;
     const uint32_t turn = vectors % TURNS ? 1 : TURNS, units = (uint32_t)(vectors / turn);
     tile_kernel *k = &c->k;
-    ir_builder *b = tile_begin(k, l, c->placed, "contract_mend", LANES);
+    ir_builder *b = tile_begin(k, l, "contract_mend", LANES);
     const ir_memory in[TENSORS] = {tile_read(k, "a", c->node->in[A]),
                                    tile_read(k, "b", c->node->in[B]),
                                    tile_write(k, "out", c->node->out[0])},
@@ -283,7 +283,7 @@ static beryl_status add_parts(lowering *l, contraction *c, const tile_split *spl
     tile_kernel *k = &c->k;
     lengths outer, inner;
     ir_id to[LOWER_WALK_TENSORS];
-    ir_builder *b = tile_begin(k, l, c->placed, "contract_sum", 1);
+    ir_builder *b = tile_begin(k, l, "contract_sum", 1);
     const ir_memory parts = tile_scratch(k, "parts", 0, split->bytes, IR_F32, IR_READ),
                     out = contract_end_declare(&c->end, k);
     contract_end_begin(&c->end, k, to + OUT);
@@ -388,7 +388,7 @@ static beryl_status multiply(lowering *l, contraction *c) {
                              .terms = c->of[CLASS_DEPTH].count};
     const bool whole = split.n == 1;
     tile_kernel *k = &c->k;
-    ir_builder *b = tile_begin(k, l, c->placed, "contract", 1);
+    ir_builder *b = tile_begin(k, l, "contract", 1);
     ir_memory places = {0};
     ir_memory in[OUT];
     for (uint32_t t = 0; t < OUT; t++) in[t] = factor(c, t);
@@ -486,7 +486,6 @@ static beryl_status begin(const lowering *l, const graph_node *placed, const tre
                           contraction *c) {
     const graph_node *node = t_end ? t_end->product[0] : placed;
     *c = (contraction){.node = node,
-                       .placed = placed,
                        .type =
                            tile_sum_type(tile_element(graph_tensor_at(l->g, node->in[0])->type))};
     if (!contract_end_of(&c->end, node->out[0], t_end))
@@ -508,14 +507,15 @@ bool contract_takes_limbs(const lowering *l, const graph_node *node) {
     return l->caps->limbs_from && begin(&asked, node, NULL, &c) == BERYL_OK && is_limbs(&c);
 }
 
-beryl_status tile_contract_product(lowering *l, const graph_node *placed, const tree *end) {
+beryl_status tile_contract_product(lowering *l, const tree *end) {
     contraction c;
-    const beryl_status status = begin(l, placed, end, &c);
+    const beryl_status status = begin(l, l->node, end, &c);
     return status == BERYL_OK ? multiply(l, &c) : status;
 }
 
 beryl_status tile_contract(lowering *l, const graph_node *node) {
-    return tile_contract_product(l, node, NULL);
+    (void)node;
+    return tile_contract_product(l, NULL);
 }
 
 /* A linear of plain rows as a contraction; false: it is none. */
@@ -527,7 +527,6 @@ static bool linear_of(const lowering *l, const graph_node *node, lower_count n, 
     if (!BUILD_HAS_C_TEXTS || lower_weight(l, node->in[1]) || w->type != x->type || node->n_in > 2)
         return false;
     *c = (contraction){.node = node,
-                       .placed = node,
                        .end = {.sums = node->out[0]},
                        .n_tensor = TENSORS,
                        .type = tile_sum_type(tile_element(x->type))};
@@ -547,10 +546,9 @@ bool tile_contract_takes_linear(const lowering *l, const graph_node *node, lower
     return linear_of(l, node, n, stride, &c) && is_limbs(&c);
 }
 
-bool tile_contract_linear(lowering *l, const graph_node *node, lower_count n, uint32_t stride,
-                          beryl_status *status) {
+bool tile_contract_linear(lowering *l, lower_count n, uint32_t stride, beryl_status *status) {
     contraction c;
-    if (!linear_of(l, node, n, stride, &c)) return false;
+    if (!linear_of(l, l->node, n, stride, &c)) return false;
     const bool takes =
         is_limbs(&c) ||
         (BUILD_HAS_C_TEXTS && (contract_packs_lines(&c, l) || contract_takes_tiles(&c, l)));

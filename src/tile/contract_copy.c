@@ -105,7 +105,7 @@ static beryl_status pad(lowering *l, contraction *c, uint32_t t) {
     c->bytes[t] = (uint64_t)n_batch * all_lines * all_width * ir_type_bytes(type);
     c->offset[t] = 0;
     tile_kernel *k = &c->k;
-    ir_builder *b = tile_begin(k, l, c->placed, "contract_pad", 1);
+    ir_builder *b = tile_begin(k, l, "contract_pad", 1);
     const ir_memory x = tile_read(k, "x", c->node->in[t]),
                     out =
                         tile_scratch(k, "out", CONTRACT_COPY + t, c->bytes[t], type, IR_READ_WRITE);
@@ -158,7 +158,7 @@ static beryl_status pad_limbs(lowering *l, contraction *c, uint32_t t) {
     c->bytes[t] = (uint64_t)c->plane[t] * LIMBS * 2;
     c->offset[t] = 0;
     tile_kernel *k = &c->k;
-    ir_builder *b = tile_begin(k, l, c->placed, "contract_limbs", LANES);
+    ir_builder *b = tile_begin(k, l, "contract_limbs", LANES);
     const ir_memory x = tile_read(k, "x", c->node->in[t]),
                     out = tile_scratch(k, "out", CONTRACT_COPY + t, c->bytes[t], IR_BF16,
                                        IR_READ_WRITE);
@@ -321,7 +321,7 @@ static beryl_status turn(lowering *l, contraction *c, uint32_t t, const channels
     c->bytes[t] = (uint64_t)as->outer * whole * 2;
     c->offset[t] = from->offset % as->apart * as->n;
     tile_kernel *k = &c->k;
-    ir_builder *b = tile_begin(k, l, c->placed, "contract_turn", TURN_LANES);
+    ir_builder *b = tile_begin(k, l, "contract_turn", TURN_LANES);
     const ir_memory x = tile_read(k, "x", c->node->in[t]),
                     out =
                         tile_scratch(k, "out", CONTRACT_COPY + t, c->bytes[t], type, IR_READ_WRITE),

@@ -39,7 +39,7 @@ typedef struct channels {
 
 typedef struct contraction {
     tile_kernel k;
-    const graph_node *node, *placed; /* placed: what the plan has, the node or one that joins it */
+    const graph_node *node; /* what the plan has, or inside of that */
     contract_end end;
     uint32_t n_tensor; /* TENSORS, then those of the end */
     axes of[CLASSES];

@@ -227,7 +227,7 @@ static void packing_begin(packing *p, const contraction *from, lowering *l) {
     contraction *c = &p->c;
     tile_kernel *k = &c->k;
     *c = *from;
-    tile_begin(k, l, c->placed, "contract_pack", 1);
+    tile_begin(k, l, "contract_pack", 1);
     c->packed[A] = c->packed[B] = c->tabled = false, c->along = CLASSES;
     c->n_tensor = OUT;
     k->once = contract_is_lasting(c, l, p->t);
@@ -472,7 +472,7 @@ static beryl_status tabulate(const contraction *from, lowering *l) {
     const uint32_t t = c->packed[A] ? B : A;
     tile_kernel *k = &c->k;
     lengths by;
-    tile_begin(k, l, c->placed, "contract_places", 1);
+    tile_begin(k, l, "contract_places", 1);
     c->packed[A] = c->packed[B] = c->tabled = false;
     c->n_tensor = TENSORS;
     ir_builder *b = k->b;

@@ -123,7 +123,7 @@ static beryl_status pack(lowering *l, const contraction *from, class_kind rows) 
     const uint32_t beside = lines ? tiles / SQUARE : steps, each = lines ? steps : tiles;
     lower_count groups = batched ? c->of[CLASS_BATCH].count : (lower_count){1, 0};
     groups.factor *= each;
-    ir_builder *b = tile_begin(k, l, c->placed, "contract_tiles", 1);
+    ir_builder *b = tile_begin(k, l, "contract_tiles", 1);
     k->once = contract_is_lasting(c, l, t);
     c->n_tensor = OUT;
     p->x = tile_bind(k, "x", c->node->in[t], p->unit == 2 ? IR_U32 : IR_BF16, IR_READ);
@@ -209,7 +209,7 @@ static beryl_status multiply(lowering *l, contraction *c) {
     const uint32_t bands = (uint32_t)up(squares[0], high);
     lower_count groups = c->of[CLASS_BATCH].count;
     groups.factor *= bands;
-    ir_builder *b = tile_begin(k, l, c->placed, "contract", 1);
+    ir_builder *b = tile_begin(k, l, "contract", 1);
     ir_subgroup(b, 1);
     const axes *outer = &c->of[CLASS_OUTER];
     const uint32_t own = factor_of(c, CLASS_OUTER);

@@ -173,11 +173,10 @@ static ir_id packed(ir_builder *b, ir_id q) {
 }
 
 /* A lane a block; once for products that follow each other. */
-static beryl_status round_vectors(lowering *l, const graph_node *node,
-                                  const tile_tiled_product *p) {
+static beryl_status round_vectors(lowering *l, const tile_tiled_product *p) {
     const uint32_t blocks = p->k / BLOCK;
     tile_kernel kernel, *k = &kernel;
-    ir_builder *b = tile_begin(k, l, node, "linear_round", ROUND_LANES);
+    ir_builder *b = tile_begin(k, l, "linear_round", ROUND_LANES);
     ir_memory x = p->x ? tile_read(k, "x", p->x)
                        : tile_scratch(k, "x", TILE_SCRATCH_X, (uint64_t)p->bound * p->k * 4, IR_F32,
                                       IR_READ),
@@ -325,11 +324,10 @@ static void memory(dots *d) {
     ir_barrier(b);
 }
 
-static beryl_status merge(lowering *l, const graph_node *node, const tile_tiled_product *p,
-                          uint32_t parts) {
+static beryl_status merge(lowering *l, const tile_tiled_product *p, uint32_t parts) {
     tile_kernel kernel, *k = &kernel;
     tree_walk end;
-    ir_builder *b = tile_begin(k, l, node, "linear_merge", MERGE_LANES);
+    ir_builder *b = tile_begin(k, l, "linear_merge", MERGE_LANES);
     ir_memory from = tile_scratch(k, "parts", SCRATCH_PARTS, (uint64_t)parts * p->bound * p->m * 4,
                                   IR_F32, IR_READ),
               out = {0};
@@ -368,18 +366,17 @@ static void sizes(dots *d) {
     d->steps = whole_over(d->p->k, f->depth);
 }
 
-beryl_status tile_dots(lowering *l, const graph_node *node, const tile_tiled_product *p) {
+beryl_status tile_dots(lowering *l, const tile_tiled_product *p) {
     dots d = {
         .p = p, .w = kind_of(graph_tensor_at(l->g, p->weight)->type), .per = p->other ? 2 : 1};
     const tile_grouped *by = p->by;
-    beryl_status status = p->rounded ? BERYL_OK : round_vectors(l, node, p);
+    beryl_status status = p->rounded ? BERYL_OK : round_vectors(l, p);
     if (status != BERYL_OK) return status;
     if (!choose(l, p, &d.w, d.per, &d.f))
-        return lower_refuse(l, node, "tiles of bytes on this device");
+        return lower_refuse(l, l->node, "tiles of bytes on this device");
     sizes(&d);
     tile_kernel *k = &d.k;
-    ir_builder *b =
-        tile_begin(k, l, node, by ? "linear_grouped_dots" : "linear_dots", lanes_of(&d.f));
+    ir_builder *b = tile_begin(k, l, by ? "linear_grouped_dots" : "linear_dots", lanes_of(&d.f));
     bind(&d);
     memory(&d);
     d.column = tile_mul(b, ir_group(b, 1), d.columns);
@@ -388,7 +385,7 @@ beryl_status tile_dots(lowering *l, const graph_node *node, const tile_tiled_pro
         dots_tile(&d);
         status = tile_end_3d(k, p->n, d.f.vectors, (lower_count){p->m, 0}, d.columns,
                              (lower_count){d.f.parts, 0}, 1);
-        return status == BERYL_OK && d.f.parts > 1 ? merge(l, node, p, d.f.parts) : status;
+        return status == BERYL_OK && d.f.parts > 1 ? merge(l, p, d.f.parts) : status;
     }
     const uint64_t spread =
         (uint64_t)tile_choose(l, "spread", SPREAD, 2, 16) * tile_grouped_each(by);

@@ -278,7 +278,7 @@ beryl_status tile_fused_experts(lowering *l, const graph_node *node) {
     const uint32_t used = j.n_used < j.n_expert ? j.n_used : j.n_expert; /* by one token */
     lower_bytes(l, base_type_row_bytes(j.type, j.k) * j.m * (f->sums ? 1 : 2) * used);
     making k = {.j = &j};
-    tile_matvec_begin(&k.m, l, node, f->sums ? "experts_sum" : "experts", &j.c, j.shape.k);
+    tile_matvec_begin(&k.m, l, f->sums ? "experts_sum" : "experts", &j.c, j.shape.k);
     tile_kernel *ir = &k.m.k;
     ir_builder *b = ir->b;
     k.row = f->sums ? ir_group(b, 1) : tile_div(b, ir_group(b, 1), j.n_used);

@@ -471,7 +471,7 @@ static beryl_status run_pass(fft *s, uint32_t number) {
     tile_kernel *k = &s->k;
     fft_pass *p = &s->p;
     const uint64_t bytes = (uint64_t)s->row_bound * s->n * s->inner * 2 * s->bytes;
-    ir_builder *b = tile_begin(k, s->l, s->node, "fft", p->lanes * p->lines);
+    ir_builder *b = tile_begin(k, s->l, "fft", p->lanes * p->lines);
     s->from = p->first ? tile_read(k, "x", s->node->in[0])
                        : tile_scratch(k, names[(number + 1) % 2], (number + 1) % 2, bytes, s->real,
                                       IR_READ);

@@ -200,7 +200,7 @@ beryl_status fft_lines(fft *s) {
     tile_kernel *k = &s->k;
     const fft_pass *p = &s->p;
     lines all = {.s = s, .alone = s->inner == 1, .apart = s->inner == 1 ? 1 : p->wide}, *l = &all;
-    ir_builder *b = tile_begin(k, s->l, s->node, "fft", 1);
+    ir_builder *b = tile_begin(k, s->l, "fft", 1);
     s->from = tile_read(k, "x", s->node->in[0]);
     s->to = tile_write(k, "y", s->node->out[0]);
     s->from.anywhere = s->to.anywhere = true;

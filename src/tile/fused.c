@@ -20,7 +20,7 @@ beryl_status tile_fused(lowering *l, const graph_node *node) {
         const fused_matvec *f = node->attr.fused.detail;
         const graph_region r = graph_region_of(l->g, node);
         if (!f->attention && tile_dots_joined_fits(l->g, l->store, &l->settings, &r))
-            return tile_dots_joined(l, node, &r);
+            return tile_dots_joined(l, &r);
         return tile_fused_matvec(l, node);
     }
     if (node->attr.fused.kind == FUSED_ATTENTION) return tile_fused_attention(l, node);

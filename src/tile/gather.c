@@ -18,7 +18,7 @@ static beryl_status gather_words(lowering *l, const graph_node *node, lower_coun
                        *ids = graph_tensor_at(l->g, node->in[1]);
     const uint32_t d = table->rank == 2 ? table->dim[1].size : 1;
     tile_kernel k;
-    ir_builder *b = tile_begin(&k, l, node, "gather_words", GATHER_LANES);
+    ir_builder *b = tile_begin(&k, l, "gather_words", GATHER_LANES);
     ir_memory from = tile_bind(&k, "table", node->in[0], IR_U32, IR_READ),
               index = tile_read(&k, "ids", node->in[1]);
     ir_memory to = tile_bind(&k, "out", node->out[0], IR_U32, IR_READ_WRITE);
@@ -58,7 +58,7 @@ static beryl_status gather_shard(lowering *l, const graph_node *node, const tile
     const store_shard *place = w->stored ? &w->stored->shard[shard] : NULL;
     tile_kernel k;
     tile_weight table;
-    ir_builder *b = tile_begin(&k, l, node, "gather_rows", GATHER_LANES);
+    ir_builder *b = tile_begin(&k, l, "gather_rows", GATHER_LANES);
     if (place) tile_weight_stored(&table, &k, "table", w->value, shard, w->k);
     else tile_weight_plain(&table, &k, "table", w->value, w->k);
     ir_memory index = tile_read(&k, "ids", node->in[1]), to = tile_write(&k, "out", node->out[0]);

@@ -63,11 +63,11 @@ static ir_id is(grouping *m, ir_op op, ir_id i) {
     return ir_select(b, ir_binary(b, op, id, m->expert), ir_u32(b, 1), ir_u32(b, 0));
 }
 
-beryl_status tile_group_pairs(lowering *l, const graph_node *node, const tile_grouped *g) {
+beryl_status tile_group_pairs(lowering *l, const tile_grouped *g) {
     const uint32_t most = tile_lanes(l, g->bound), lanes = most < LANES_MAX ? most : LANES_MAX;
     grouping m = {.g = g};
     tile_kernel *k = &m.k;
-    ir_builder *b = tile_begin(k, l, node, "group_pairs", lanes);
+    ir_builder *b = tile_begin(k, l, "group_pairs", lanes);
     m.ids = tile_read(k, "ids", g->ids_value);
     /* before this expert, of it; in lanes before too */
     ir_memory list = list_of(k, g, IR_READ_WRITE), found[2], sums[3];

@@ -20,7 +20,7 @@ bool tile_grouped_of(const lowering *l, const graph_node *node, tile_grouped *g)
 uint32_t tile_grouped_each(const tile_grouped *g);
 /* The step that leaves the list in scratch memory of the node. Ids that name no expert count as
  * 0. */
-beryl_status tile_group_pairs(lowering *l, const graph_node *node, const tile_grouped *g);
+beryl_status tile_group_pairs(lowering *l, const tile_grouped *g);
 
 /* The list in a kernel: of each expert where its pairs begin and how many there are, then the
  * pairs. */

@@ -133,7 +133,7 @@ static beryl_status move_near(lowering *l, const graph_node *node, const moving 
     lower_walk outer = *w;
     outer.n--;
     tile_kernel k;
-    ir_builder *b = tile_begin(&k, l, node, m->name, MANY_LANES);
+    ir_builder *b = tile_begin(&k, l, m->name, MANY_LANES);
     const ir_memory to = tile_write(&k, "out", node->out[0]), ids = tile_read(&k, "ids", m->ids),
                     x = tile_read(&k, "x", m->x), row = ir_workgroup(b, type, n);
     const ir_id start[MOVED] = {ir_u32(b, 0), tile_u32(&k, "ids_offset", m->index.offset),
@@ -198,7 +198,7 @@ static beryl_status move_lines(lowering *l, const graph_node *node, const moving
     outer.n--;
     lower_walk_pad(&outer, 1);
     tile_kernel k;
-    ir_builder *b = tile_begin(&k, l, node, m->name, 1);
+    ir_builder *b = tile_begin(&k, l, m->name, 1);
     ir_memory to = tile_bind(&k, "out", node->out[0], type, IR_READ_WRITE),
               ids = tile_read(&k, "ids", m->ids), x = tile_bind(&k, "x", m->x, type, IR_READ);
     to.anywhere = x.anywhere = true;
@@ -263,7 +263,7 @@ static beryl_status move(lowering *l, const graph_node *node, const moving *m) {
     const lower_count count = lower_walk_count(l, &w);
     const ir_type type = tile_element(out->type);
     tile_kernel k;
-    ir_builder *b = tile_begin(&k, l, node, m->name, lanes);
+    ir_builder *b = tile_begin(&k, l, m->name, lanes);
     ir_memory to = tile_write(&k, "out", node->out[0]), ids = {0}, x = {0};
     if (m->ids) ids = tile_read(&k, "ids", m->ids);
     if (m->x) x = tile_read(&k, "x", m->x);

@@ -59,9 +59,9 @@ uint32_t tile_lanes_chosen(lowering *l, uint32_t n) {
     return tile_choose(l, "lanes", rule, least, most);
 }
 
-static ir_builder *begin(tile_kernel *k, lowering *l, const graph_node *node, const char *name,
-                         uint32_t lanes, uint32_t n_item) {
-    *k = (tile_kernel){.l = l, .node = node, .name = name, .lanes = lanes, .n_item = n_item};
+static ir_builder *begin(tile_kernel *k, lowering *l, const char *name, uint32_t lanes,
+                         uint32_t n_item) {
+    *k = (tile_kernel){.l = l, .name = name, .lanes = lanes, .n_item = n_item};
     k->wide = l->caps->kind == DEVICE_HOST || (lanes == 1 && device_is_compiled(l->caps))
                   ? TILE_RUN
                   : WIDE_GPU;
@@ -69,14 +69,12 @@ static ir_builder *begin(tile_kernel *k, lowering *l, const graph_node *node, co
     return k->b = ir_begin(&k->arena, name, lanes * n_item, 1, 1);
 }
 
-ir_builder *tile_begin(tile_kernel *k, lowering *l, const graph_node *node, const char *name,
-                       uint32_t lanes) {
-    return begin(k, l, node, name, lanes, 1);
+ir_builder *tile_begin(tile_kernel *k, lowering *l, const char *name, uint32_t lanes) {
+    return begin(k, l, name, lanes, 1);
 }
 
-ir_builder *tile_begin_items(tile_kernel *k, lowering *l, const graph_node *node,
-                             const char *name) {
-    return begin(k, l, node, name, 1, device_makes_vectors(l->caps) ? ITEMS : 1);
+ir_builder *tile_begin_items(tile_kernel *k, lowering *l, const char *name) {
+    return begin(k, l, name, 1, device_makes_vectors(l->caps) ? ITEMS : 1);
 }
 
 ir_id tile_item(tile_kernel *k) {
@@ -310,7 +308,7 @@ static beryl_status step_of(tile_kernel *k, const ir_kernel *kernel, const ir_sc
     const char *entry = NULL;
     beryl_status status = text_of(k->l, &k->arena, kernel, schedule, &text, &entry);
     if (status != BERYL_OK) return status;
-    lower_step *s = lower_step_begin(k->l, k->node, k->name, entry, &text);
+    lower_step *s = lower_step_begin(k->l, k->name, entry, &text);
     for (uint32_t i = 0; i < k->n_place; i++) {
         const tile_place *p = &k->places[i];
         if (p->kind == TILE_VALUE) lower_bind(s, k->names[i], p->value);

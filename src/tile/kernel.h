@@ -2,7 +2,7 @@
  * come from one place, so that nothing is written twice. For tile/ alone.
  *
  *     tile_kernel k;
- *     ir_builder *b = tile_begin(&k, l, node, "twice", LANES);
+ *     ir_builder *b = tile_begin(&k, l, "twice", LANES);
  *     ir_memory x = tile_read(&k, "x", node->in[0]), y = tile_write(&k, "y", node->out[0]);
  *     ir_id n = tile_count(&k, "n", lower_rows(t));
  *     ... ir_*(b, ...)
@@ -44,7 +44,6 @@ typedef struct tile_argument {
 
 typedef struct tile_kernel {
     lowering *l;
-    const graph_node *node;
     const char *name;
     ir_builder *b;
     base_arena arena; /* of the kernel */
@@ -76,12 +75,11 @@ uint32_t tile_lanes(const lowering *l, uint32_t n);
 uint32_t tile_lanes_chosen(lowering *l, uint32_t n);
 
 /* The kernel's builder, k->b. */
-ir_builder *tile_begin(tile_kernel *k, lowering *l, const graph_node *node, const char *name,
-                       uint32_t lanes);
+ir_builder *tile_begin(tile_kernel *k, lowering *l, const char *name, uint32_t lanes);
 /* No lanes share work: a lane takes item tile_item, tile_item + tile_items, ... of those that
  * tile_end counts in x. Where the device makes vectors of a workgroup's lanes, several items stand
  * side by side: there may be more lanes than items. */
-ir_builder *tile_begin_items(tile_kernel *k, lowering *l, const graph_node *node, const char *name);
+ir_builder *tile_begin_items(tile_kernel *k, lowering *l, const char *name);
 ir_id tile_item(tile_kernel *k);
 ir_id tile_items(tile_kernel *k);
 /* Of a buffer with such elements; blocks are read as words. */
@@ -232,8 +230,7 @@ beryl_status tile_best(lowering *l, const graph_node *node, tile_parts p, uint32
 /* Can it run as one kernel, with no work done twice? Pure. */
 bool tile_region_fits(const graph *g, const graph_store *store, const graph_region *r);
 /* node: what the plan has, which may be more. */
-beryl_status tile_region(lowering *l, const graph_node *node, const graph_region *r,
-                         const char *name);
+beryl_status tile_region(lowering *l, const graph_region *r, const char *name);
 
 /* Of each operation. */
 lower_fn *tile_lowering(base_op op);

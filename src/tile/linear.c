@@ -222,9 +222,8 @@ static void walk_rows(product *p) {
 }
 
 /* Rows and vectors at once, lanes: what registers hold and what keeps lanes busy. */
-static void product_begin(product *p, lowering *l, const graph_node *node, const char *name,
-                          const base_type *types, uint32_t n_type, uint32_t k, uint32_t m,
-                          uint32_t n_x) {
+static void product_begin(product *p, lowering *l, const char *name, const base_type *types,
+                          uint32_t n_type, uint32_t k, uint32_t m, uint32_t n_x) {
     const bool serial = tile_serial(l);
     p->pair = p->ends = p->shuffles = false;
     p->vectors = n_x == 1 ? 1 : serial && !device_makes_vectors(l->caps) ? SPAN : 4;
@@ -234,8 +233,8 @@ static void product_begin(product *p, lowering *l, const graph_node *node, const
     p->rounds = serial && tile_bytes_fits(l, types, n_type, k, p->vectors);
     if (p->rounds) p->rows = 1; /* memory is read as one stream, which is twice as fast */
     p->tile = p->rows * p->vectors;
-    if (serial) tile_begin_items(&p->k, l, node, name);
-    else tile_begin(&p->k, l, node, name, k > 2048 ? 64 : 32);
+    if (serial) tile_begin_items(&p->k, l, name);
+    else tile_begin(&p->k, l, name, k > 2048 ? 64 : 32);
     /* of one vector where a lane may take any number of turns: they are four times as many */
     p->turns = device_makes_vectors(l->caps) && (p->vectors > 1 || !l->caps->loop_max);
     p->wide = device_makes_vectors(l->caps) ? 1 : p->k.wide;
@@ -358,10 +357,9 @@ static void store_rows(product *p, ir_memory out, ir_id out_offset, ir_id out_st
 
 /* Rows [first, first + m) of the shard (or of other memory), which are rows [to, to + m) of the
  * result; end NULL: that is `out`. */
-static beryl_status linear_shard(lowering *l, const graph_node *node, const graph_node *linear,
-                                 const tree *end, const tile_matrix *w, const lower_matrix *x,
-                                 bool rounded, uint32_t shard, uint32_t first, uint32_t to,
-                                 uint32_t m) {
+static beryl_status linear_shard(lowering *l, const graph_node *linear, const tree *end,
+                                 const tile_matrix *w, const lower_matrix *x, bool rounded,
+                                 uint32_t shard, uint32_t first, uint32_t to, uint32_t m) {
     if (tile_tiled_wants(l, x->bound, w->k)) {
         const tile_tiled_product tiled = {.x = linear->in[0],
                                           .weight = w->value,
@@ -381,10 +379,10 @@ static beryl_status linear_shard(lowering *l, const graph_node *node, const grap
                                           .x_offset = x->offset,
                                           .rounded = rounded};
         if (w->stored) lower_bytes(l, m * base_type_row_bytes(w->type, w->k));
-        return tile_tiled(l, node, &tiled);
+        return tile_tiled(l, &tiled);
     }
     product p;
-    product_begin(&p, l, node, "linear", &w->type, 1, w->k, m, x->bound);
+    product_begin(&p, l, "linear", &w->type, 1, w->k, m, x->bound);
     product_shuffle(&p, x->bound);
     tile_kernel *k = &p.k;
     ir_builder *b = k->b;
@@ -423,12 +421,11 @@ static beryl_status linear_shard(lowering *l, const graph_node *node, const grap
 }
 
 /* The product `linear`, and a tree at its end (NULL: none), as the plan's `node`. */
-static beryl_status lower_product(lowering *l, const graph_node *node, const graph_node *linear,
-                                  const tree *end) {
+static beryl_status lower_product(lowering *l, const graph_node *linear, const tree *end) {
     tile_matrix w;
     lower_matrix x;
     bool taken, rounded = false; /* by a shard before, which left its vectors in scratch memory */
-    beryl_status status = tile_matvec_node(l, node, linear, end, &taken);
+    beryl_status status = tile_matvec_node(l, linear, end, &taken);
     if (taken) return status;
     if (BUILD_HAS_ADAPTERS && linear->n_in > 2 && !tile_tiled_adds(l, linear))
         return lower_refuse(l, linear, "what is added to a product");
@@ -436,22 +433,22 @@ static beryl_status lower_product(lowering *l, const graph_node *node, const gra
         return lower_refuse(l, linear, "a weight that is not whole rows of a known type");
     if (!lower_vectors_of(l, linear->in[0], &x))
         return lower_refuse(l, linear, "vectors with gaps");
-    if (!end && tile_contract_linear(l, node, x.n, x.stride, &status)) return status;
-    if (!w.stored) return linear_shard(l, node, linear, end, &w, &x, false, 0, 0, 0, w.m);
+    if (!end && tile_contract_linear(l, x.n, x.stride, &status)) return status;
+    if (!w.stored) return linear_shard(l, linear, end, &w, &x, false, 0, 0, 0, w.m);
     for (uint32_t i = 0; status == BERYL_OK && i < w.stored->n_shard; i++) {
         const store_shard *s = &w.stored->shard[i];
         const uint32_t from = w.first > s->row ? w.first : s->row,
                        last = w.first + w.m < s->row + s->n_row ? w.first + w.m : s->row + s->n_row;
         if (from >= last) continue;
-        status = linear_shard(l, node, linear, end, &w, &x, rounded, i, from - s->row,
-                              from - w.first, last - from);
+        status = linear_shard(l, linear, end, &w, &x, rounded, i, from - s->row, from - w.first,
+                              last - from);
         rounded = true;
     }
     return status;
 }
 
 beryl_status tile_linear(lowering *l, const graph_node *node) {
-    return lower_product(l, node, node, NULL);
+    return lower_product(l, node, NULL);
 }
 
 /* ---- joined products where a lane does whole rows -------------------------------------------- */
@@ -534,7 +531,7 @@ static void begin_segment(ir_builder *b, ir_id tile, const ir_id *begin) {
     ir_if(b, ir_and(b, ir_ge(b, tile, begin[0]), ir_lt(b, tile, begin[1])));
 }
 
-beryl_status tile_joined(lowering *l, const graph_node *node, const graph_region *r) {
+beryl_status tile_joined(lowering *l, const graph_region *r) {
     static const char *const outs[] = {"out", "out_b", "out_c"};
     static const char *const offsets[] = {"out_offset", "out_offset_b", "out_offset_c"};
     static const char *const counts[] = {"m", "m_b", "m_c"};
@@ -547,19 +544,19 @@ beryl_status tile_joined(lowering *l, const graph_node *node, const graph_region
         out_offset[FUSED_SEGMENT_MAX] = {0};
     uint32_t tiles = 0, widest = 0;
     product p;
-    if (!joined_of(l, r, &j)) return lower_refuse(l, node, "this joined product");
+    if (!joined_of(l, r, &j)) return lower_refuse(l, l->node, "this joined product");
     const graph_products *all = &j.products;
     const lower_matrix *x = &j.v.rows;
     const bool pair = all->ends && all->n == 2, alike = joined_alike(l, &j);
     const beryl_status status =
-        j.v.kind == VECTORS_PLAIN ? BERYL_OK : tile_vectors_separate(l, node, &j.v);
+        j.v.kind == VECTORS_PLAIN ? BERYL_OK : tile_vectors_separate(l, &j.v);
     if (status != BERYL_OK) return status;
     base_type types[FUSED_SEGMENT_MAX];
     for (uint32_t i = 0; i < all->n; i++) {
         widest = j.w[i].m > widest ? j.w[i].m : widest;
         types[i] = j.w[i].type;
     }
-    product_begin(&p, l, node, "matvec", types, all->n, x->k, widest, x->bound);
+    product_begin(&p, l, "matvec", types, all->n, x->k, widest, x->bound);
     if (pair) p.pair = true, p.rows = p.rows < 2 ? 2 : p.rows, p.tile = p.rows * p.vectors;
     const uint32_t own = pair ? p.rows / 2 : p.rows, n_segment = pair ? 1 : all->n;
     tile_kernel *k = &p.k;
@@ -618,8 +615,8 @@ beryl_status tile_joined(lowering *l, const graph_node *node, const graph_region
 
 /* Rows of the shard for vectors of one expert at a time: by its list, or without one for a pair.
  * stored NULL: all rows, in memory of the plan. */
-static beryl_status experts_shard(lowering *l, const graph_node *node, const graph_node *linear,
-                                  const tree *end, const store_tensor *stored, uint32_t shard_index,
+static beryl_status experts_shard(lowering *l, const graph_node *linear, const tree *end,
+                                  const store_tensor *stored, uint32_t shard_index,
                                   const tile_grouped *by) {
     const graph_tensor *x = graph_tensor_at(l->g, linear->in[0]),
                        *w = graph_tensor_at(l->g, linear->in[1]);
@@ -629,8 +626,7 @@ static beryl_status experts_shard(lowering *l, const graph_node *node, const gra
                    first_row = stored ? stored->shard[shard_index].row : 0,
                    n_row = stored ? stored->shard[shard_index].n_row : w->dim[0].size * m;
     product p;
-    product_begin(&p, l, node, by ? "linear_grouped" : "linear_id", &w->type, 1, w->dim[2].size, m,
-                  each);
+    product_begin(&p, l, by ? "linear_grouped" : "linear_id", &w->type, 1, w->dim[2].size, m, each);
     tile_kernel *k = &p.k;
     ir_builder *b = k->b;
     if (stored) tile_weight_stored(&p.w, k, "weights", linear->in[1], shard_index, w->dim[2].size);
@@ -716,8 +712,7 @@ static const char *experts_obstacle(const lowering *l, const graph_node *linear)
 }
 
 /* The same as lower_product. */
-static beryl_status lower_experts_product(lowering *l, const graph_node *node,
-                                          const graph_node *linear, const tree *end) {
+static beryl_status lower_experts_product(lowering *l, const graph_node *linear, const tree *end) {
     const graph_tensor *w = graph_tensor_at(l->g, linear->in[1]),
                        *ids = graph_tensor_at(l->g, linear->in[2]);
     const store_tensor *stored = lower_weight(l, linear->in[1]);
@@ -730,7 +725,7 @@ static beryl_status lower_experts_product(lowering *l, const graph_node *node,
     lower_matrix v;
     const bool grouped = tile_grouped_of(l, linear, &by),
                tiled = grouped && !tile_serial(l) && lower_vectors_of(l, linear->in[0], &v);
-    beryl_status status = grouped ? tile_group_pairs(l, node, &by) : BERYL_OK;
+    beryl_status status = grouped ? tile_group_pairs(l, &by) : BERYL_OK;
     if (status == BERYL_OK && tiled) {
         const tile_tiled_product all = {.x = linear->in[0],
                                         .weight = linear->in[1],
@@ -744,24 +739,23 @@ static beryl_status lower_experts_product(lowering *l, const graph_node *node,
                                         .x_stride = v.stride,
                                         .x_offset = v.offset,
                                         .by = &by};
-        return tile_tiled(l, node, &all);
+        return tile_tiled(l, &all);
     }
     for (uint32_t i = 0; status == BERYL_OK && i < (stored ? stored->n_shard : 1); i++)
-        status = experts_shard(l, node, linear, end, stored, i, grouped ? &by : NULL);
+        status = experts_shard(l, linear, end, stored, i, grouped ? &by : NULL);
     return status;
 }
 
 beryl_status tile_linear_id(lowering *l, const graph_node *node) {
-    return lower_experts_product(l, node, node, NULL);
+    return lower_experts_product(l, node, NULL);
 }
 
 /* ---- with a tree at the end ------------------------------------------------------------------ */
 
-beryl_status tile_product(lowering *l, const graph_node *node, const tree *t) {
-    if (BUILD_HAS_GRAPHS && t->product[0]->op == OP_CONTRACT)
-        return tile_contract_product(l, node, t);
-    return t->product[0]->op == OP_LINEAR ? lower_product(l, node, t->product[0], t)
-                                          : lower_experts_product(l, node, t->product[0], t);
+beryl_status tile_product(lowering *l, const tree *t) {
+    if (BUILD_HAS_GRAPHS && t->product[0]->op == OP_CONTRACT) return tile_contract_product(l, t);
+    return t->product[0]->op == OP_LINEAR ? lower_product(l, t->product[0], t)
+                                          : lower_experts_product(l, t->product[0], t);
 }
 
 bool tile_product_fits(const graph *g, const graph_store *store, const tree *t) {

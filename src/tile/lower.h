@@ -32,6 +32,7 @@ typedef struct lowering { /* of one plan */
     struct lower_choices *choices; /* of the node under way (tile/kernel.h); NULL: the rules' */
     uint64_t *draws;               /* tests: choices are drawn from it; NULL: they are not */
     lower_texts *texts;            /* of the step under way; NULL: nobody asks */
+    const graph_node *node;        /* under way */
     beryl_error *error;            /* where what fails is told; NULL: nowhere */
 } lowering;
 
@@ -87,8 +88,8 @@ typedef struct lower_kernel {
 /* One dispatch of a kernel in the lowering's language, whose function is `entry` (NULL: "main").
  * Errors stick until lower_step_end gives the first. */
 typedef struct lower_step lower_step;
-lower_step *lower_step_begin(lowering *l, const graph_node *node, const char *name,
-                             const char *entry, const lower_kernel *kernel);
+lower_step *lower_step_begin(lowering *l, const char *name, const char *entry,
+                             const lower_kernel *kernel);
 bool lower_program_known(const lowering *l, uint64_t hash);
 /* the tensor's whole range (a view: its base's) */
 void lower_bind(lower_step *s, const char *name, graph_value v);

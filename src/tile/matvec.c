@@ -22,11 +22,11 @@ static bool needs_halves(base_type type) {
 
 /* ---- memory ---------------------------------------------------------------------------------- */
 
-void tile_matvec_begin(tile_matvec *m, lowering *l, const graph_node *node, const char *name,
-                       const matvec_choice *c, uint32_t k) {
+void tile_matvec_begin(tile_matvec *m, lowering *l, const char *name, const matvec_choice *c,
+                       uint32_t k) {
     *m = (tile_matvec){.c = *c, .length = k};
     lower_form_chosen(l, c);
-    ir_builder *b = tile_begin(&m->k, l, node, name, c->wg);
+    ir_builder *b = tile_begin(&m->k, l, name, c->wg);
     if (c->subgroups) ir_subgroup(b, c->span);
     matvec_layout(c->x, matvec_held(c, k), &m->unit, &m->half, &m->second, &m->vector);
     if (tile_matvec_copies(c)) {

@@ -609,7 +609,7 @@ static void make_tiles(matvec_making *k) {
     if (again) ir_end(b);
 }
 
-static beryl_status make(lowering *l, const graph_node *node, matvec_plan *p, const char *name) {
+static beryl_status make(lowering *l, matvec_plan *p, const char *name) {
     static const char *const outs[] = {"out", "out_b", "out_c"}, *const offsets[] = {
                                                                      "out_offset", "out_offset_b",
                                                                      "out_offset_c"};
@@ -619,7 +619,7 @@ static beryl_status make(lowering *l, const graph_node *node, matvec_plan *p, co
     /* the same for all workgroups, as far as can be */
     const uint32_t turns = (tiles + p->c.groups - 1) / p->c.groups;
     k.groups = (tiles + turns - 1) / turns;
-    tile_matvec_begin(&k.m, l, node, name, &p->c, p->vectors.rows.k);
+    tile_matvec_begin(&k.m, l, name, &p->c, p->vectors.rows.k);
     tile_kernel *ir = &k.m.k;
     base_type types[FUSED_SEGMENT_MAX];
     for (uint32_t i = 0; i < p->n; i++) {
@@ -656,21 +656,21 @@ beryl_status tile_fused_matvec(lowering *l, const graph_node *node) {
     matvec_plan p;
     const graph_region r = graph_region_of(l->g, node);
     const fused_matvec *f = node->attr.fused.detail;
-    if (tile_serial(l)) return tile_joined(l, node, &r);
+    if (tile_serial(l)) return tile_joined(l, &r);
     if (!plan_of(l, f, &r, &p)) return lower_refuse(l, node, "this joined product");
-    const beryl_status status = p.apart ? tile_vectors_separate(l, node, &p.vectors) : BERYL_OK;
-    return status == BERYL_OK ? make(l, node, &p, "matvec") : status;
+    const beryl_status status = p.apart ? tile_vectors_separate(l, &p.vectors) : BERYL_OK;
+    return status == BERYL_OK ? make(l, &p, "matvec") : status;
 }
 
-beryl_status tile_matvec_node(lowering *l, const graph_node *node, const graph_node *product,
-                              const tree *end, bool *taken) {
+beryl_status tile_matvec_node(lowering *l, const graph_node *product, const tree *end,
+                              bool *taken) {
     matvec_plan p = {.vectors.handed = is_handed(l, product->in[0])};
     *taken = false;
     if (!single_of(l, product, end, &p)) return BERYL_OK;
     const store_tensor *stored = lower_stored(l, product->in[1]);
     const uint32_t low_first = p.low.of[0].first, begin = p.s[0].first, last = begin + p.s[0].rows,
                    offset = end ? 0 : graph_tensor_at(l->g, product->out[0])->offset;
-    beryl_status status = p.apart ? tile_vectors_separate(l, node, &p.vectors) : BERYL_OK;
+    beryl_status status = p.apart ? tile_vectors_separate(l, &p.vectors) : BERYL_OK;
     *taken = p.sharded = true;
     p.s[0].out = product->out[0];
     p.s[0].out_stride = p.s[0].rows;
@@ -685,7 +685,7 @@ beryl_status tile_matvec_node(lowering *l, const graph_node *node, const graph_n
         p.s[0].rows = to - from;
         p.s[0].out_offset = offset + from - begin;
         if (BUILD_HAS_ADAPTERS) p.low.of[0].first = low_first + from - begin;
-        status = make(l, node, &p, "linear");
+        status = make(l, &p, "linear");
     }
     return status;
 }

@@ -118,10 +118,10 @@ typedef struct pass {
     ir_id base, n; /* of the row's keys; of this tile's */
 } pass;
 
-static void begin_pass(pass *p, lowering *l, const graph_node *node, bool put) {
+static void begin_pass(pass *p, lowering *l, bool put) {
     const tile_ordered *o = p->o;
     tile_kernel *k = &p->k;
-    ir_builder *b = tile_begin(k, l, node, put ? "order_put" : "order_count", o->lanes);
+    ir_builder *b = tile_begin(k, l, put ? "order_put" : "order_count", o->lanes);
     p->given = !p->number;
     p->taken = put && o->ends.put && p->number + 1 == o->n_pass;
     if (p->given || p->taken) o->ends.begin(o->ends.user, k, p->taken);
@@ -206,10 +206,9 @@ static void count_together(pass *p) {
     }
 }
 
-static beryl_status count(lowering *l, const graph_node *node, const tile_ordered *o,
-                          uint32_t number) {
+static beryl_status count(lowering *l, const tile_ordered *o, uint32_t number) {
     pass all = {.o = o, .number = number}, *p = &all;
-    begin_pass(p, l, node, false);
+    begin_pass(p, l, false);
     ir_builder *b = p->k.b;
     ir_id at, v = each_value(p, &at);
     ir_store(b, p->cell, v, ir_u32(b, 0));
@@ -412,15 +411,15 @@ static void put_alone(pass *p) {
     ir_end(b);
 }
 
-beryl_status tile_order_sort(lowering *l, const graph_node *node, const tile_ordered *o) {
+beryl_status tile_order_sort(lowering *l, const tile_ordered *o) {
     const uint32_t n = (uint32_t)(((uint64_t)o->n_tile << o->digit) * o->row_bound);
     beryl_status status = BERYL_OK;
     for (uint32_t number = 0; status == BERYL_OK && number < o->n_pass; number++) {
-        status = count(l, node, o, number);
-        if (status == BERYL_OK) status = tile_order_sums(l, node, n);
+        status = count(l, o, number);
+        if (status == BERYL_OK) status = tile_order_sums(l, n);
         pass p = {.o = o, .number = number};
         if (status != BERYL_OK) break;
-        begin_pass(&p, l, node, true);
+        begin_pass(&p, l, true);
         if (o->lanes > 1) put_together(&p);
         else put_alone(&p);
         status = tile_end(&p.k, lower_count_times(o->rows, o->n_tile), 1);
@@ -432,11 +431,10 @@ beryl_status tile_order_sort(lowering *l, const graph_node *node, const tile_ord
 
 /* A workgroup a span of the n numbers of a level. up: the next level gets their sum; else each
  * becomes the sum of those before it, from what the next level (where there is one) says. */
-static beryl_status spans(lowering *l, const graph_node *node, uint32_t level, uint32_t n,
-                          bool up) {
+static beryl_status spans(lowering *l, uint32_t level, uint32_t n, bool up) {
     const uint32_t size = span_of(l), n_span = (uint32_t)(((uint64_t)n + size - 1) / size);
     tile_kernel k;
-    ir_builder *b = tile_begin(&k, l, node, up ? "order_sum" : "order_sums", span_lanes(l));
+    ir_builder *b = tile_begin(&k, l, up ? "order_sum" : "order_sums", span_lanes(l));
     ir_memory counts = counts_of(&k, "counts", level, n, up ? IR_READ : IR_READ_WRITE), next = {0},
               reg = ir_register(b, IR_U32, 1);
     if (up || n_span > 1)
@@ -475,16 +473,15 @@ static beryl_status spans(lowering *l, const graph_node *node, uint32_t level, u
     return tile_end(&k, (lower_count){n_span, 0}, 1);
 }
 
-beryl_status tile_order_sums(lowering *l, const graph_node *node, uint32_t n) {
+beryl_status tile_order_sums(lowering *l, uint32_t n) {
     const uint32_t size = span_of(l);
     uint32_t sizes[8] = {n}, level = 0;
     beryl_status status = BERYL_OK;
     while (status == BERYL_OK && sizes[level] > size) {
-        status = spans(l, node, level, sizes[level], true);
+        status = spans(l, level, sizes[level], true);
         sizes[level + 1] = (uint32_t)(((uint64_t)sizes[level] + size - 1) / size);
         level++;
     }
-    for (level++; status == BERYL_OK && level-- > 0;)
-        status = spans(l, node, level, sizes[level], false);
+    for (level++; status == BERYL_OK && level-- > 0;) status = spans(l, level, sizes[level], false);
     return status;
 }

@@ -146,10 +146,10 @@ static void step_fail(lower_step *s, beryl_status code, const char *what, const 
                   name);
 }
 
-lower_step *lower_step_begin(lowering *l, const graph_node *node, const char *name,
-                             const char *entry, const lower_kernel *kernel) {
+lower_step *lower_step_begin(lowering *l, const char *name, const char *entry,
+                             const lower_kernel *kernel) {
     lower_step *s = &l->record->current;
-    *s = (lower_step){.l = l, .node = node, .name = name, .entry = entry, .kernel = *kernel};
+    *s = (lower_step){.l = l, .node = l->node, .name = name, .entry = entry, .kernel = *kernel};
     for (int i = 0; i < 3; i++) s->groups[i] = (lower_count){1, 0}, s->per[i] = 1;
     s->shared = false;
     return s;

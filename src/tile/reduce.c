@@ -438,13 +438,13 @@ static ir_id part_at(const reduce *r, ir_builder *b, ir_id at, uint32_t result) 
     return result ? tile_add(b, at, (uint32_t)parts_of_result(r)) : at;
 }
 
-static beryl_status whole_rows(lowering *l, const graph_node *node, reduce *r, const char *name) {
+static beryl_status whole_rows(lowering *l, reduce *r, const char *name) {
     tree_walk *c = &r->walk;
     const form *f = &r->f;
     const uint32_t lanes = f->lanes * f->rows, width = f->across ? f->wide : 1,
                    each = f->across ? 1 : f->wide;
     tile_kernel k;
-    tile_begin(&k, l, node, name, lanes);
+    tile_begin(&k, l, name, lanes);
     c->k = &k;
     k.joins = !BUILD_IS_SMALL && c->apart;
     ir_builder *b = k.b;
@@ -507,8 +507,7 @@ static beryl_status whole_rows(lowering *l, const graph_node *node, reduce *r, c
 
 /* Columns on a processor: a lane sums many of them row by row, so that it reads long pieces of
  * memory, not a vector from each page. */
-static beryl_status lines_of_columns(lowering *l, const graph_node *node, reduce *r,
-                                     const char *name) {
+static beryl_status lines_of_columns(lowering *l, reduce *r, const char *name) {
     tree_walk *c = &r->walk;
     const form *f = &r->f;
     const uint32_t last = c->w.n - 1, wide = f->wide, n = results(r), d = tree_row_length(&c->t),
@@ -516,7 +515,7 @@ static beryl_status lines_of_columns(lowering *l, const graph_node *node, reduce
                                ? AHEAD
                                : 1;
     tile_kernel k;
-    tile_begin(&k, l, node, name, 1);
+    tile_begin(&k, l, name, 1);
     c->k = &k;
     ir_builder *b = k.b;
     tree_declare(c);
@@ -573,14 +572,13 @@ static beryl_status lines_of_columns(lowering *l, const graph_node *node, reduce
 /* Windows on a processor, along a line of results: what is the same for all of them is read once,
  * the rest goes on. As vectors where results lie beside each other, of which the last one makes
  * some results again; else its compiler may find some. */
-static beryl_status lines_of_windows(lowering *l, const graph_node *node, reduce *r,
-                                     const char *name) {
+static beryl_status lines_of_windows(lowering *l, reduce *r, const char *name) {
     tree_walk *c = &r->walk;
     const uint32_t last = c->w.n - 1, n = (uint32_t)c->w.size[last].factor, wide = r->f.wide;
     lower_count count = lower_walk_count(l, &c->w);
     count.factor /= n;
     tile_kernel k;
-    tile_begin(&k, l, node, name, 1);
+    tile_begin(&k, l, name, 1);
     c->k = &k;
     ir_builder *b = k.b;
     tree_declare(c);
@@ -602,7 +600,7 @@ static beryl_status lines_of_windows(lowering *l, const graph_node *node, reduce
 }
 
 /* The parts of each row; a workgroup a vector of rows, or where these are many several. */
-static beryl_status join_parts(lowering *l, const graph_node *node, reduce *r) {
+static beryl_status join_parts(lowering *l, reduce *r) {
     const form f = r->f;
     const uint32_t width = f.across ? f.wide : 1;
     tree_walk *c = &r->walk;
@@ -613,7 +611,7 @@ static beryl_status join_parts(lowering *l, const graph_node *node, reduce *r) {
     while (!BUILD_IS_SMALL && !tile_serial(l) && lanes * rows < LANES / 4 &&
            vectors / rows >= JOINED_MANY)
         rows *= 2;
-    tile_begin(&k, l, node, "join_parts", lanes * rows);
+    tile_begin(&k, l, "join_parts", lanes * rows);
     c->k = &k;
     ir_builder *b = k.b;
     const ir_memory parts = tile_scratch(&k, "parts", SCRATCH_PARTS, 0, r->type, IR_READ);
@@ -651,22 +649,21 @@ static beryl_status join_parts(lowering *l, const graph_node *node, reduce *r) {
     return tile_end(&k, lower_walk_count(l, &c->w), rows);
 }
 
-beryl_status tile_tree_reduce(lowering *l, const graph_node *node, const tree *t,
-                              const char *name) {
+beryl_status tile_tree_reduce(lowering *l, const tree *t, const char *name) {
     const base_type type = graph_tensor_at(l->g, t->choice->in[0])->type;
     reduce all = {.walk = {.t = *t}, .op = t->choice->op, .type = sum_type(type)}, *r = &all;
     if (r->op == OP_ARG_LARGEST) r->type = IR_U64;
     tree_walk *c = &r->walk;
     tree_walk_rows(c);
     r->f = form_of(l, c, r->type);
-    if (BUILD_HAS_C_TEXTS && r->f.line) return lines_of_windows(l, node, r, name);
+    if (BUILD_HAS_C_TEXTS && r->f.line) return lines_of_windows(l, r, name);
     lower_count *across = &c->w.size[c->w.n - 1];
     if (BUILD_HAS_C_TEXTS && r->f.columns) {
         const uint64_t columns = across->factor;
         across->factor /= r->f.columns;
-        const beryl_status status = lines_of_columns(l, node, r, name);
+        const beryl_status status = lines_of_columns(l, r, name);
         across->factor = columns / r->f.wide;
-        return status == BERYL_OK && r->f.n_part > 1 ? join_parts(l, node, r) : status;
+        return status == BERYL_OK && r->f.n_part > 1 ? join_parts(l, r) : status;
     }
     if (r->f.across) across->factor /= r->f.wide;
     const uint32_t below = c->w.n - (r->f.shared ? 1 : 2);
@@ -675,6 +672,6 @@ beryl_status tile_tree_reduce(lowering *l, const graph_node *node, const tree *t
         c->w.stride[i][d] *= r->f.high;
     }
     if (r->f.high > 1) c->w.size[below].factor /= r->f.high;
-    const beryl_status status = whole_rows(l, node, r, name);
-    return status == BERYL_OK && r->f.n_part > 1 ? join_parts(l, node, r) : status;
+    const beryl_status status = whole_rows(l, r, name);
+    return status == BERYL_OK && r->f.n_part > 1 ? join_parts(l, r) : status;
 }

@@ -112,7 +112,7 @@ beryl_status tile_fused_router(lowering *l, const graph_node *node) {
     if (lanes > l->caps->workgroup_invocations) lanes = l->caps->workgroup_invocations;
     tile_kernel k;
     tile_choice c;
-    ir_builder *b = tile_begin(&k, l, node, "router", lanes);
+    ir_builder *b = tile_begin(&k, l, "router", lanes);
     ir_memory logits = tile_read(&k, "logits", f->logits),
               scales = tile_read(&k, "scales", f->scales);
     ir_memory ids = tile_write(&k, "ids", f->ids), gates = tile_write(&k, "gates", f->gates);

@@ -547,8 +547,7 @@ static form search_form(lowering *l, const tree *t, const search *s, uint32_t wi
                   .rows = 1};
 }
 
-static beryl_status rows_kernel(lowering *l, const graph_node *node, const tree *t,
-                                const char *name, const search *s) {
+static beryl_status rows_kernel(lowering *l, const tree *t, const char *name, const search *s) {
     const uint32_t d = tree_row_length(t);
     rows all = {.walk = {.t = *t}, .s = *s}, *r = &all;
     tree_walk *c = &r->walk;
@@ -566,7 +565,7 @@ static beryl_status rows_kernel(lowering *l, const graph_node *node, const tree 
     if (s->kind == SEARCH_TURNS && l->caps->loop_max &&
         (uint64_t)(d / f->lanes + 1) * t->choice->attr.topk.k > l->caps->loop_max / 2)
         return lower_refuse(l, t->choice, "rows this long");
-    tile_begin(&k, l, node, name, f->lanes * f->rows);
+    tile_begin(&k, l, name, f->lanes * f->rows);
     c->k = &k;
     c->arrays = f->arrays;
     ir_builder *b = k.b;
@@ -614,9 +613,9 @@ static beryl_status rows_kernel(lowering *l, const graph_node *node, const tree 
 }
 
 /* The best of all parts of a row. */
-static beryl_status join_parts(lowering *l, const graph_node *node, const tree *t, tile_parts p) {
+static beryl_status join_parts(lowering *l, const tree *t, tile_parts p) {
     tile_kernel k;
-    ir_builder *b = tile_begin(&k, l, node, "best_of_row", tile_lanes_chosen(l, p.n));
+    ir_builder *b = tile_begin(&k, l, "best_of_row", tile_lanes_chosen(l, p.n));
     ir_memory from = tile_scratch(&k, "best", SCRATCH_BEST, 0, IR_U32, IR_READ),
               out = tile_write(&k, "out", t->choice->out[0]);
     ir_id n = tile_count(&k, "n", lower_count_of(t->shape->dim[0]));
@@ -638,20 +637,20 @@ static bool can_keep(const tree *t, uint32_t d) {
     return t->n_value > 1 && d <= KEPT_BYTES / 4;
 }
 
-beryl_status tile_tree_rows(lowering *l, const graph_node *node, const tree *t, const char *name) {
+beryl_status tile_tree_rows(lowering *l, const tree *t, const char *name) {
     search s = {.kind = SEARCH_NONE, .nan = NOT_A_NUMBER, .scratch = SCRATCH_BEST};
-    if (t->shape->rank == 0) return lower_refuse(l, node, "the rows of a scalar");
-    if (!t->choice) return rows_kernel(l, node, t, name, &s);
+    if (t->shape->rank == 0) return lower_refuse(l, l->node, "the rows of a scalar");
+    if (!t->choice) return rows_kernel(l, t, name, &s);
     const uint32_t d = tree_row_length(t);
     if (t->choice->op == OP_TOPK) {
         s.kind = SEARCH_TURNS;
         s.keeps = can_keep(t, d);
-        return rows_kernel(l, node, t, name, &s);
+        return rows_kernel(l, t, name, &s);
     }
     s.parts = tile_parts_of(d, PARTS_MAX, tile_choose(l, "part", PART_MIN, 256, 1 << 16));
     s.kind = t->n_stat || s.parts.n == 1 ? SEARCH_ROW : SEARCH_PARTS;
-    beryl_status status = rows_kernel(l, node, t, name, &s);
-    return status == BERYL_OK && s.kind == SEARCH_PARTS ? join_parts(l, node, t, s.parts) : status;
+    beryl_status status = rows_kernel(l, t, name, &s);
+    return status == BERYL_OK && s.kind == SEARCH_PARTS ? join_parts(l, t, s.parts) : status;
 }
 
 /* Would a workgroup a row keep the device as busy as reductions in parts do? */
@@ -683,12 +682,12 @@ beryl_status tile_best(lowering *l, const graph_node *node, tile_parts p, uint32
     const graph_tensor *x = graph_tensor_at(l->g, node->in[0]);
     if (x->rank != 2 || x->dim[1].extent) return lower_refuse(l, node, "rows of varying length");
     tree_read_choice(&t, l->g, node);
-    return rows_kernel(l, node, &t, "best_of_parts",
+    return rows_kernel(l, &t, "best_of_parts",
                        &(search){.kind = SEARCH_PARTS, .parts = p, .nan = nan, .scratch = key});
 }
 
 beryl_status tile_largest(lowering *l, const graph_node *node) {
     tree t;
     tree_read_choice(&t, l->g, node);
-    return tile_tree_rows(l, node, &t, graph_op_name(node->op));
+    return tile_tree_rows(l, &t, graph_op_name(node->op));
 }

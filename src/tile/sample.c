@@ -95,7 +95,7 @@ static beryl_status lower_bound(lowering *l, const graph_node *node, const sampl
     tile_kernel k;
     uint32_t lanes = is_one_subgroup(l) ? l->caps->subgroup_size : tile_lanes(l, s->parts.n * 64);
     if (device_makes_vectors(l->caps) && lanes > VECTOR_LANES) lanes = VECTOR_LANES;
-    ir_builder *b = tile_begin(&k, l, node, "sample_bound", lanes);
+    ir_builder *b = tile_begin(&k, l, "sample_bound", lanes);
     const uint32_t shuffles = span_of(l), span = shuffles && lanes % shuffles == 0 ? shuffles : 0,
                    each = (s->parts.n + k.lanes - 1) / k.lanes;
     if (span) ir_subgroup(b, span);
@@ -178,7 +178,7 @@ static beryl_status lower_bound(lowering *l, const graph_node *node, const sampl
 static beryl_status lower_list(lowering *l, const graph_node *node, const sampling *s) {
     const uint32_t d = s->x->dim[1].size;
     tile_kernel k;
-    ir_builder *b = tile_begin(&k, l, node, "sample_list", tile_lanes(l, s->regions.size));
+    ir_builder *b = tile_begin(&k, l, "sample_list", tile_lanes(l, s->regions.size));
     ir_memory x = tile_read(&k, "x", node->in[0]),
               bound = tile_scratch(&k, "bound", SCRATCH_BOUND, 0, IR_U32, IR_READ);
     ir_memory list = tile_scratch(&k, "list", SCRATCH_LIST, (uint64_t)s->x->dim[0].size * d * 4,
@@ -384,7 +384,7 @@ static void rank(tile_kernel *k, const drawing *w, ir_memory x, ir_id base, ir_m
 
 static beryl_status lower_draw(lowering *l, const graph_node *node, const sampling *s) {
     tile_kernel k;
-    ir_builder *b = tile_begin(&k, l, node, "sample_draw", tile_lanes(l, 512 * BASE_CANDIDATE_MAX));
+    ir_builder *b = tile_begin(&k, l, "sample_draw", tile_lanes(l, 512 * BASE_CANDIDATE_MAX));
     ir_memory x = tile_read(&k, "x", node->in[0]),
               settings = tile_read(&k, "settings", node->in[1]);
     ir_memory list = tile_scratch(&k, "list", SCRATCH_LIST, 0, IR_U32, IR_READ);

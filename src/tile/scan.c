@@ -49,7 +49,7 @@ static ir_id neutral(scan *s) {
 
 static void begin(scan *s, lowering *l, const char *name, lower_count rows, bool backward) {
     tile_kernel *k = &s->k;
-    ir_builder *b = tile_begin(k, l, s->node, name, LANES);
+    ir_builder *b = tile_begin(k, l, name, LANES);
     if (s->span) ir_subgroup(b, s->span);
     s->from = tile_read(k, "x", s->node->in[0]);
     s->offset = tile_u32(k, "x_offset", s->x->offset);

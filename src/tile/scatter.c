@@ -119,7 +119,7 @@ static ir_id slot_of(void *user, tile_kernel *k, ir_id row, ir_id pair) {
 static beryl_status scatter_last(scattering *s) {
     const uint32_t n = s->order.n;
     tile_kernel k;
-    ir_builder *b = tile_begin(&k, s->l, s->node, "scatter", ORDER_LANES);
+    ir_builder *b = tile_begin(&k, s->l, "scatter", ORDER_LANES);
     ir_memory keys = tile_order_keys(&k, &s->order), places = tile_order_places(&k, &s->order),
               updates = tile_read(&k, "updates", s->node->in[2]),
               out = tile_write(&k, "out", s->node->out[0]);
@@ -220,8 +220,7 @@ static ir_memory part_values(const scattering *s, tile_kernel *k, uint32_t level
 static beryl_status scatter_level(scattering *s, uint32_t level, uint32_t n) {
     adding all = {.s = s, .n = n, .n_stretch = (n + STRETCH - 1) / STRETCH}, *a = &all;
     tile_kernel *k = &a->k;
-    ir_builder *b =
-        tile_begin(k, s->l, s->node, level ? "scatter_add_parts" : "scatter_add", ORDER_LANES);
+    ir_builder *b = tile_begin(k, s->l, level ? "scatter_add_parts" : "scatter_add", ORDER_LANES);
     ir_memory keys = level ? part_keys(k, level, n, IR_READ) : tile_order_keys(k, &s->order),
               places = {0}, values, held = ir_register(b, s->sum, 1);
     if (!level) places = tile_order_places(k, &s->order);
@@ -338,7 +337,7 @@ static void list_pairs(banded *x) {
 
 static void banded_begin(banded *x, scattering *s, const char *name) {
     *x = (banded){.s = s};
-    tile_begin(&x->k, s->l, s->node, name, 1);
+    tile_begin(&x->k, s->l, name, 1);
     keys_begin(s, &x->k, false);
     x->updates = tile_read(&x->k, "updates", s->node->in[2]);
     x->offset = tile_u32(&x->k, "offset", s->updates->offset);
@@ -419,7 +418,7 @@ static beryl_status scatter_sums(scattering *s) {
     const uint32_t units = s->l->caps->compute_units, size = (uint32_t)graph_element_bound(s->out),
                    n = (size + STEP - 1) / STEP;
     tile_kernel k;
-    ir_builder *b = tile_begin(&k, s->l, s->node, "scatter_sums", 1);
+    ir_builder *b = tile_begin(&k, s->l, "scatter_sums", 1);
     ir_memory from = copies(s, &k, IR_READ), out = tile_write(&k, "out", s->node->out[0]);
     const ir_id group = tile_group(b), first = tile_mul(b, group, STEP);
     ir_if(b, ir_lt(b, group, ir_u32(b, n)));
@@ -466,7 +465,7 @@ beryl_status tile_scatter(lowering *l, const graph_node *node) {
         if (status == BERYL_OK) status = (copied ? scatter_copies : scatter_bands)(&s);
         return copied && status == BERYL_OK ? scatter_sums(&s) : status;
     }
-    if (status == BERYL_OK) status = tile_order_sort(l, node, &s.order);
+    if (status == BERYL_OK) status = tile_order_sort(l, &s.order);
     if (node->op == OP_SCATTER) return status == BERYL_OK ? scatter_last(&s) : status;
     uint32_t n = n_pair;
     for (uint32_t level = 0; status == BERYL_OK && n; level++) {
@@ -490,7 +489,7 @@ static beryl_status search(lowering *l, const graph_node *node, const numbering 
     const graph_tensor *x = graph_tensor_at(l->g, node->in[0]);
     const ir_type type = tile_element(x->type);
     tile_kernel k;
-    ir_builder *b = tile_begin(&k, l, node, put ? "nonzero" : "nonzero_count", ORDER_LANES);
+    ir_builder *b = tile_begin(&k, l, put ? "nonzero" : "nonzero_count", ORDER_LANES);
     ir_memory from = tile_read(&k, "x", node->in[0]), out = {0},
               counts = tile_order_counts(&k, o->n_chunk, put ? IR_READ : IR_READ_WRITE),
               found = ir_register(b, IR_U32, 1);
@@ -530,7 +529,7 @@ beryl_status tile_nonzero(lowering *l, const graph_node *node) {
     o.n_chunk = (o.n + o.each - 1) / o.each;
     const uint32_t words = (uint32_t)of.count * x->rank;
     tile_kernel k;
-    tile_begin(&k, l, node, "nonzero_none", ORDER_LANES);
+    tile_begin(&k, l, "nonzero_none", ORDER_LANES);
     ir_memory out = tile_write(&k, "out", node->out[0]);
     const ir_id lane = tile_lane(&k);
     ir_if(k.b, ir_lt(k.b, lane, tile_u32(&k, "n", words)));
@@ -538,6 +537,6 @@ beryl_status tile_nonzero(lowering *l, const graph_node *node) {
     ir_end(k.b);
     beryl_status status = tile_end(&k, (lower_count){words, 0}, ORDER_LANES);
     if (status == BERYL_OK) status = search(l, node, &of, &o, false);
-    if (status == BERYL_OK) status = tile_order_sums(l, node, o.n_chunk);
+    if (status == BERYL_OK) status = tile_order_sums(l, o.n_chunk);
     return status == BERYL_OK ? search(l, node, &of, &o, true) : status;
 }

@@ -87,7 +87,7 @@ static ir_memory counts(selecting *x, const char *name, uint32_t level, ir_acces
 static void begin(selecting *x, lowering *l, const char *name, bool of_chunks) {
     sort *s = x->s;
     tile_kernel *k = s->k = &x->k;
-    ir_builder *b = tile_begin(k, l, s->node, name, tile_serial(l) ? 1 : LANES);
+    ir_builder *b = tile_begin(k, l, name, tile_serial(l) ? 1 : LANES);
     const ir_id group = tile_group(b), rows = tile_count(k, "rows", s->rows);
     x->row = of_chunks ? tile_div(b, group, x->n_chunk) : group;
     ir_if(b, ir_lt(b, x->row, rows));

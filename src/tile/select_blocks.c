@@ -54,7 +54,7 @@ static ir_memory scratch(selecting *x, const char *name, uint32_t key, uint32_t 
 static void begin(selecting *x, lowering *l, const char *name, uint32_t groups) {
     sort *s = x->s;
     tile_kernel *k = s->k = &x->k;
-    ir_builder *b = tile_begin(k, l, s->node, name, 1);
+    ir_builder *b = tile_begin(k, l, name, 1);
     s->from = tile_read(k, "x", s->node->in[0]);
     s->from.anywhere = true;
     const ir_id rows = tile_count(k, "rows", s->rows),

@@ -12,7 +12,7 @@ beryl_status tile_set_rows(lowering *l, const graph_node *node) {
     if (x->rank == 2 && (x->stride[1] != 1 || x->dim[1].extent))
         return lower_refuse(l, node, "rows with gaps between their elements");
     tile_kernel k;
-    ir_builder *b = tile_begin(&k, l, node, "set_rows", MOVED_LANES);
+    ir_builder *b = tile_begin(&k, l, "set_rows", MOVED_LANES);
     ir_memory from = tile_bind(&k, "x", node->in[1], IR_U32, IR_READ),
               index = tile_read(&k, "index", node->in[2]);
     ir_memory to = tile_bind(&k, "state", node->in[0], IR_U32, IR_READ_WRITE);
@@ -36,5 +36,5 @@ beryl_status tile_assign(lowering *l, const graph_node *node) {
     const graph_node copy = {
         .op = OP_COPY, .n_in = 1, .n_out = 1, .in = {node->in[1]}, .out = {node->out[0]}};
     const graph_region r = {.node = {&copy}, .n = 1, .out = {node->out[0]}, .n_out = 1};
-    return tile_region(l, node, &r, graph_op_name(OP_COPY));
+    return tile_region(l, &r, graph_op_name(OP_COPY));
 }

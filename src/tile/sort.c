@@ -312,7 +312,7 @@ static ir_id elements(sort *s, ir_id *row, ir_id *column, ir_id *inside) {
 static beryl_status sort_blocks(lowering *l, sort *s) {
     tile_kernel own, *k = s->k = &own;
     const uint32_t all = s->block * s->rows_a_group, n_block = (s->d + s->block - 1) / s->block;
-    ir_builder *b = tile_begin(k, l, s->node, "sort_blocks", s->lanes);
+    ir_builder *b = tile_begin(k, l, "sort_blocks", s->lanes);
     declare(s, true);
     const pairs p = {ir_workgroup(b, s->key, all), ir_workgroup(b, IR_U32, all)};
     ir_id row, column, inside;
@@ -431,7 +431,7 @@ static beryl_status merge(lowering *l, sort *s, uint32_t length) {
     tile_kernel own, *k = s->k = &own;
     uint32_t tile = s->block;
     while (s->lanes == 1 && tile < 2 * length && tile < SERIAL_TILE) tile *= 2;
-    ir_builder *b = tile_begin(k, l, s->node, "sort_merge", s->lanes);
+    ir_builder *b = tile_begin(k, l, "sort_merge", s->lanes);
     part p = {.from = {scratch(s, "keys", SCRATCH_KEYS, !s->to, IR_READ),
                        scratch(s, "places", SCRATCH_PLACES, !s->to, IR_READ)}};
     declare(s, false);
@@ -475,7 +475,7 @@ static beryl_status sort_digits(lowering *l, sort *s, bool *fits) {
                       .bits = s->bits,
                       .ends = {s, ends_begin, ends_key, ends_put}};
     *fits = tile_order_plan(l, &o);
-    return *fits ? tile_order_sort(l, s->node, &o) : BERYL_OK;
+    return *fits ? tile_order_sort(l, &o) : BERYL_OK;
 }
 
 beryl_status sort_rows(lowering *l, sort *s) {

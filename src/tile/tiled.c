@@ -122,11 +122,10 @@ static bool are_halves(const lowering *l, const tile_tiled_product *p) {
 }
 
 /* Scratch [n, k] of halves: the vectors, once for products that follow each other. */
-static beryl_status halve_vectors(lowering *l, const graph_node *node,
-                                  const tile_tiled_product *p) {
+static beryl_status halve_vectors(lowering *l, const tile_tiled_product *p) {
     const ir_type half = half_of(l, p);
     tile_kernel kernel, *k = &kernel;
-    ir_builder *b = tile_begin(k, l, node, "linear_halves", 1);
+    ir_builder *b = tile_begin(k, l, "linear_halves", 1);
     ir_memory x = tile_read(k, "x", p->x),
               out = tile_scratch(k, "out", SCRATCH_X, (uint64_t)p->bound * p->k * 2, half,
                                  IR_READ_WRITE);
@@ -168,13 +167,13 @@ static void store_unpacked(tile_kernel *k, ir_memory from, ir_memory to, ir_id f
 
 /* Scratch [rows, k] of f16: rows [first, first + rows) of the shard, a lane a chunk; where one lane
  * is all, of f32, a group a row. */
-static beryl_status unpack_rows(lowering *l, const graph_node *node, const tile_tiled_product *p,
-                                uint32_t first, uint32_t rows, uint64_t bytes) {
+static beryl_status unpack_rows(lowering *l, const tile_tiled_product *p, uint32_t first,
+                                uint32_t rows, uint64_t bytes) {
     const bool one = tile_is_host(l);
     const uint32_t lanes = one ? 1 : UNPACK_LANES;
     tile_kernel kernel, *k = &kernel;
     tile_weight w;
-    ir_builder *b = tile_begin(k, l, node, "linear_unpack", lanes);
+    ir_builder *b = tile_begin(k, l, "linear_unpack", lanes);
     if (p->stored) tile_weight_stored(&w, k, "weights", p->weight, p->shard, p->k);
     else tile_weight_plain(&w, k, "weights", p->weight, p->k);
     const uint32_t each = w.runs * TILE_RUN / 2, all = lanes * each; /* words: of a lane, a group */
@@ -285,9 +284,8 @@ static void low_term(ir_builder *b, const low_terms *low, ir_id i, ir_id depth, 
 
 /* Rows [first, first + m) of the shard, or of the scratch that holds them (bytes: its size), to
  * rows [to, to + m) of the result; or of each expert all that lie in the shard. */
-static beryl_status multiply(lowering *l, const graph_node *node, const tile_tiled_product *p,
-                             bool halves, uint64_t unpacked, uint32_t first, uint32_t to,
-                             uint32_t m) {
+static beryl_status multiply(lowering *l, const tile_tiled_product *p, bool halves,
+                             uint64_t unpacked, uint32_t first, uint32_t to, uint32_t m) {
     const tile_grouped *by = p->by;
     const ir_type half = half_of(l, p);
     const uint32_t width = by ? p->m : graph_tensor_at(l->g, p->weight)->dim[0].size,
@@ -295,7 +293,7 @@ static beryl_status multiply(lowering *l, const graph_node *node, const tile_til
     tile_kernel kernel, *k = &kernel;
     tile_weight w = {.k = NULL};
     ir_memory weights = {0}, list = {0}, x;
-    ir_builder *b = tile_begin(k, l, node, by ? "linear_grouped" : "linear_tiled", 1);
+    ir_builder *b = tile_begin(k, l, by ? "linear_grouped" : "linear_tiled", 1);
     if (unpacked)
         weights =
             tile_scratch(k, "weights", SCRATCH_WEIGHT, unpacked, halves ? IR_F16 : IR_F32, IR_READ);
@@ -366,11 +364,11 @@ static beryl_status multiply(lowering *l, const graph_node *node, const tile_til
 }
 
 /* Parts of the sums of few rows: parts[part, v, r]. */
-static beryl_status multiply_parts(lowering *l, const graph_node *node, const tile_tiled_product *p,
-                                   bool halves, const tile_split *split) {
+static beryl_status multiply_parts(lowering *l, const tile_tiled_product *p, bool halves,
+                                   const tile_split *split) {
     tile_kernel kernel, *k = &kernel;
     tile_weight w;
-    ir_builder *b = tile_begin(k, l, node, "linear_parts", 1);
+    ir_builder *b = tile_begin(k, l, "linear_parts", 1);
     if (p->stored) tile_weight_stored(&w, k, "weights", p->weight, p->shard, p->k);
     else tile_weight_plain(&w, k, "weights", p->weight, p->k);
     const ir_memory x = vectors_memory(k, p, halves),
@@ -400,12 +398,11 @@ static beryl_status multiply_parts(lowering *l, const graph_node *node, const ti
                            (uint64_t[IR_DIM_MAX]){p->bound, p->m, split->each, split->n});
 }
 
-static beryl_status add_parts(lowering *l, const graph_node *node, const tile_tiled_product *p,
-                              const tile_split *split) {
+static beryl_status add_parts(lowering *l, const tile_tiled_product *p, const tile_split *split) {
     tile_kernel kernel, *k = &kernel;
     tree_walk end;
     ir_memory out = {0};
-    ir_builder *b = tile_begin(k, l, node, "linear_sum", 1);
+    ir_builder *b = tile_begin(k, l, "linear_sum", 1);
     const ir_memory parts = tile_scratch(k, "parts", SCRATCH_PARTS, split->bytes, IR_F32, IR_READ);
     if (p->end) tree_end_declare(&end, k, p->end);
     else out = tile_write(k, "out", p->out);
@@ -426,8 +423,7 @@ static beryl_status add_parts(lowering *l, const graph_node *node, const tile_ti
 }
 
 /* A piece after the other, through one scratch. */
-static beryl_status multiply_unpacked(lowering *l, const graph_node *node,
-                                      const tile_tiled_product *p, bool halves) {
+static beryl_status multiply_unpacked(lowering *l, const tile_tiled_product *p, bool halves) {
     const uint64_t row = (uint64_t)p->k * (halves ? 2 : 4);
     uint64_t most = (halves ? SCRATCH_MAX : SCRATCH_MAX_HOST) / row / ROWS_UNIT * ROWS_UNIT;
     beryl_status status = BERYL_OK;
@@ -435,31 +431,29 @@ static beryl_status multiply_unpacked(lowering *l, const graph_node *node,
     if (most > p->m) most = p->m;
     for (uint32_t done = 0; done < p->m && status == BERYL_OK; done += (uint32_t)most) {
         const uint32_t m = p->m - done < most ? p->m - done : (uint32_t)most;
-        status = unpack_rows(l, node, p, p->first + done, m, most * row);
-        if (status == BERYL_OK)
-            status = multiply(l, node, p, halves, most * row, 0, p->to + done, m);
+        status = unpack_rows(l, p, p->first + done, m, most * row);
+        if (status == BERYL_OK) status = multiply(l, p, halves, most * row, 0, p->to + done, m);
     }
     return status;
 }
 
-beryl_status tile_tiled(lowering *l, const graph_node *node, const tile_tiled_product *p) {
+beryl_status tile_tiled(lowering *l, const tile_tiled_product *p) {
     const base_type type = graph_tensor_at(l->g, p->weight)->type;
     const bool halves = rounds(l, type, p->bound, p->k);
     const bool dots = !halves && p->stored && (p->m >= DOTS_ROWS || p->low[0]) &&
                       tile_dots_wants(l, type, p->by ? p->by->bound : p->bound, p->k);
     beryl_status status =
-        halves && !p->rounded && !are_halves(l, p) ? halve_vectors(l, node, p) : BERYL_OK;
+        halves && !p->rounded && !are_halves(l, p) ? halve_vectors(l, p) : BERYL_OK;
     if (status != BERYL_OK) return status;
     const bool packed = base_type_is_quantised(type) || (type == TYPE_BF16 && p->k % TILE_RUN == 0);
     if (p->by) {
         const uint32_t n_shard = p->stored ? lower_stored(l, p->weight)->n_shard : 1;
         tile_tiled_product shard = *p;
         for (; status == BERYL_OK && shard.shard < n_shard; shard.shard++, shard.rounded = true)
-            status = dots ? tile_dots(l, node, &shard)
-                          : multiply(l, node, &shard, halves, 0, 0, 0, p->m);
+            status = dots ? tile_dots(l, &shard) : multiply(l, &shard, halves, 0, 0, 0, p->m);
         return status;
     }
-    if (dots) return tile_dots(l, node, p);
+    if (dots) return tile_dots(l, p);
     /* few results, as an adapter's A has, or in a training: elsewhere a dispatch more is felt */
     const bool ranks = p->m <= RANKS && p->k >= RANKS_DEPTH,
                few = p->m < p->bound && (l->g->segments || ranks);
@@ -469,11 +463,11 @@ beryl_status tile_tiled(lowering *l, const graph_node *node, const tile_tiled_pr
                              : few ? tile_split_of(l, p->bound, p->m, (lower_count){p->k, 0}, p->k)
                                    : tile_split_halves(l, p->bound, p->m, p->k);
     if (split.n > 1) {
-        status = multiply_parts(l, node, p, halves, &split);
-        return status == BERYL_OK ? add_parts(l, node, p, &split) : status;
+        status = multiply_parts(l, p, halves, &split);
+        return status == BERYL_OK ? add_parts(l, p, &split) : status;
     }
     if (tile_is_host(l) ? type != TYPE_F32
                         : halves && packed && p->bound >= FROM_UNPACKED && p->m >= DOTS_ROWS)
-        return multiply_unpacked(l, node, p, halves);
-    return multiply(l, node, p, halves, 0, p->first, p->to, p->m);
+        return multiply_unpacked(l, p, halves);
+    return multiply(l, p, halves, 0, p->first, p->to, p->m);
 }

@@ -536,7 +536,7 @@ static void open_low(tile_vectors *v, const vectors_plan *p, tile_factors *f) {
 }
 
 /* A workgroup a vector, as in a product's own kernel; with rows of A, several. */
-static beryl_status made_separately(lowering *l, const graph_node *node, const vectors_plan *p) {
+static beryl_status made_separately(lowering *l, const vectors_plan *p) {
     const matvec_choice c = apart_of(l, p);
     const bool low = BUILD_HAS_JOINED_ADAPTERS && p->low.rows,
                stays = low && !p->rounded && p->kind == VECTORS_PLAIN;
@@ -544,7 +544,7 @@ static beryl_status made_separately(lowering *l, const graph_node *node, const v
     tile_matvec m;
     tile_vectors v;
     tile_factors f;
-    tile_matvec_begin(&m, l, node, "vectors", &c, p->rows.k);
+    tile_matvec_begin(&m, l, "vectors", &c, p->rows.k);
     tile_vectors_begin(&v, &m, p, false);
     m.x_keep = true;
     m.x_round = p->rounded;
@@ -570,9 +570,9 @@ static beryl_status made_separately(lowering *l, const graph_node *node, const v
     return tile_end_3d(&m.k, (lower_count){groups, 0}, 1, p->rows.n, 1, (lower_count){1, 0}, 1);
 }
 
-beryl_status tile_vectors_separate(lowering *l, const graph_node *node, const vectors_plan *p) {
+beryl_status tile_vectors_separate(lowering *l, const vectors_plan *p) {
     if (p->rounded || p->kind == VECTORS_MERGE || (BUILD_HAS_JOINED_ADAPTERS && p->low.rows))
-        return made_separately(l, node, p);
+        return made_separately(l, p);
     const graph_region all = graph_region_with(&p->before, p->x);
-    return tile_region(l, node, &all, "vectors");
+    return tile_region(l, &all, "vectors");
 }
