@@ -205,7 +205,7 @@ ir_id tile_gelu(ir_builder *b, ir_id x); /* tanh form, any width */
 ir_id tile_bytes_less(ir_builder *b, ir_id x, ir_id y);
 /* f32 as f16, any width: what is beyond its numbers becomes the largest of them. */
 ir_id tile_half(ir_builder *b, ir_id x);
-/* What f32 x was before it became one, if it was of this type: no rounding. IR_NO_ID: it was not. */
+/* What f32 x was before it became one, if it was of this type; else IR_NO_ID. */
 ir_id tile_before(ir_builder *b, ir_type type, ir_id x);
 
 /* every row of dense t begins at a multiple of the vector */
