@@ -216,6 +216,8 @@ typedef struct attention_rows {
 void attention_rows_bind(attention_rows *x, tile_kernel *k, const attention_task *a);
 void attention_rows_begin(attention_rows *x); /* a turn: a loop, */
 void attention_rows_end(attention_rows *x);   /* which this ends */
+/* Do all rows see the `n` keys from `first` on? */
+ir_id attention_rows_all_see(const attention_rows *x, ir_id first, uint32_t n);
 /* Where key `key`, the turn's last at most, begins in a cache. */
 ir_id attention_rows_key(attention_rows *x, const attention_cache *cache, ir_id key);
 

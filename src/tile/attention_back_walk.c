@@ -141,8 +141,8 @@ beryl_status back_walk_end(back_walk *w, uint32_t parts) {
     lowering *l = w->k->l;
     const lower_count z = {(uint64_t)parts * (t->split ? t->split : 1), 0};
     const beryl_status status =
-        back_owns_rows(t) ? tile_end_3d(w->k, a->rows, w->queries,
-                                        (lower_count){a->n_head / w->group, 0}, 1, z, 1)
-                          : tile_end_3d(w->k, a->held, w->own, (lower_count){a->n_kv, 0}, 1, z, 1);
+        back_owns_rows(t)
+            ? tile_end_3d(w->k, a->rows, w->queries, (lower_count){a->n_head / w->group, 0}, 1, z)
+            : tile_end_3d(w->k, a->held, w->own, (lower_count){a->n_kv, 0}, 1, z);
     return status == BERYL_OK && t->split > 1 ? back_merge(l, t) : status;
 }

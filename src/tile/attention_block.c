@@ -168,10 +168,7 @@ static void score(block *x) {
 /* Where some row does not see some key of the block. */
 static void mask(block *x, ir_id first) {
     ir_builder *b = x->k.b;
-    ir_id whole =
-        ir_and(b, ir_ge(b, first, ir_get(b, x->rows.inner_low)),
-               ir_le(b, tile_add(b, first, x->f.keys - 1), ir_get(b, x->rows.inner_high)));
-    ir_if(b, ir_not(b, whole));
+    ir_if(b, ir_not(b, attention_rows_all_see(&x->rows, first, x->f.keys)));
     ir_id key = block_steps(&x->v, x->f.keys, 1), place = block_many(&x->v, ir_add(b, first, key));
     for (uint32_t v = 0; v < x->f.vectors; v++) {
         ir_id at = block_at(&x->v, key, v);
@@ -262,5 +259,5 @@ beryl_status attention_block(lowering *l, const attention_task *a) {
     attention_rows_end(&x.rows);
     finish(&x);
     return tile_end_3d(k, a->rows, x.f.queries, (lower_count){a->n_head / x.f.group, 0}, 1,
-                       (lower_count){1, 0}, 1);
+                       (lower_count){1, 0});
 }

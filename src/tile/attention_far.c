@@ -459,5 +459,5 @@ beryl_status attention_far(lowering *l, const attention_task *a) {
         ir_end(b);
     }
     return tile_end_3d(k, (lower_count){a->n_split, 0}, 1, (lower_count){a->n_head / HEADS, 0}, 1,
-                       a->rows, 1);
+                       a->rows);
 }

@@ -375,5 +375,5 @@ beryl_status attention_lanes(lowering *l, const attention_task *a) {
     ir_end(b);
     join(&s);
     return tile_end_3d(k, (lower_count){a->n_split, 0}, 1, (lower_count){a->n_head / f->heads, 0},
-                       1, a->rows, 1);
+                       1, a->rows);
 }

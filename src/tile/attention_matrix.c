@@ -483,8 +483,7 @@ static void walk(matrix *m) {
         fetch(m, &m->values, next);
         ir_end(b);
     }
-    ir_id all = ir_and(b, ir_ge(b, first, ir_get(b, r->inner_low)),
-                       ir_le(b, tile_add(b, first, f->keys - 1), ir_get(b, r->inner_high)));
+    const ir_id all = attention_rows_all_see(r, first, f->keys);
     ir_if(b, ir_xor(b, all, ir_bool(b, true)));
     hide(m, ir_add(b, first, tile_mul(b, m->part, m->n_key * TILE)));
     ir_end(b);
@@ -560,9 +559,7 @@ static void take_weights(matrix *m) {
 static void soften_tile(matrix *m, ir_id first) {
     ir_builder *b = m->k.b;
     const attention_rows *r = &m->rows;
-    ir_id all = ir_and(b, ir_ge(b, first, ir_get(b, r->inner_low)),
-                       ir_le(b, tile_add(b, first, m->f.keys - 1), ir_get(b, r->inner_high)));
-    ir_if(b, ir_not(b, all));
+    ir_if(b, ir_not(b, attention_rows_all_see(r, first, m->f.keys)));
     hide(m, first);
     ir_end(b);
     soften_scores(m);
@@ -749,5 +746,5 @@ beryl_status attention_matrix(lowering *l, const attention_task *a) {
     attention_rows_end(&m.rows);
     store(&m);
     return tile_end_3d(k, a->rows, f->queries, (lower_count){a->n_head / f->group, 0}, 1,
-                       (lower_count){1, 0}, 1);
+                       (lower_count){1, 0});
 }

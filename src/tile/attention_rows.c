@@ -151,6 +151,12 @@ void attention_rows_end(attention_rows *x) {
     ir_end(x->k->b);
 }
 
+ir_id attention_rows_all_see(const attention_rows *x, ir_id first, uint32_t n) {
+    ir_builder *b = x->k->b;
+    return ir_and(b, ir_ge(b, first, ir_get(b, x->inner_low)),
+                  ir_le(b, tile_add(b, first, n - 1), ir_get(b, x->inner_high)));
+}
+
 ir_id attention_rows_key(attention_rows *x, const attention_cache *cache, ir_id key) {
     ir_builder *b = x->k->b;
     const attention_task *a = x->a;

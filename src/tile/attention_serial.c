@@ -368,5 +368,5 @@ beryl_status attention_serial(lowering *l, const attention_task *a) {
         return tile_end(k, lower_count_times(a->rows, (uint64_t)a->n_head * a->n_split), 1);
     }
     return tile_end_3d(k, (lower_count){a->n_split, 0}, 1, (lower_count){a->n_head / s.heads, 0}, 1,
-                       a->rows, 1);
+                       a->rows);
 }

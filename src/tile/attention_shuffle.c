@@ -139,9 +139,7 @@ static void score(shuffle *x, ir_id from) {
 static void mask(shuffle *x, ir_id first) {
     ir_builder *b = x->k.b;
     const uint32_t lanes = x->f.lanes;
-    ir_id whole = ir_and(b, ir_ge(b, first, ir_get(b, x->rows.inner_low)),
-                         ir_le(b, tile_add(b, first, lanes - 1), ir_get(b, x->rows.inner_high)));
-    ir_if(b, ir_not(b, whole));
+    ir_if(b, ir_not(b, attention_rows_all_see(&x->rows, first, lanes)));
     for (uint32_t i = 0; i < x->f.each * lanes; i++) {
         ir_id key = tile_add(b, first, i % lanes), r = ir_u32(b, i / lanes);
         ir_id sees = ir_and(b, ir_ge(b, key, ir_load(b, x->rows.low, r, 1)),
@@ -226,5 +224,5 @@ beryl_status attention_shuffle(lowering *l, const attention_task *a) {
     attention_rows_end(&x.rows);
     finish(&x);
     return tile_end_3d(k, a->rows, x.f.queries, (lower_count){a->n_head / x.f.group, 0}, 1,
-                       (lower_count){1, 0}, 1);
+                       (lower_count){1, 0});
 }

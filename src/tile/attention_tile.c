@@ -320,9 +320,7 @@ static void add_scores(tile *t, ir_id part) {
 static void mask(tile *t, ir_id first) {
     ir_builder *b = t->k.b;
     const form *f = &t->f;
-    ir_id whole = ir_and(b, ir_ge(b, first, ir_get(b, t->rows.inner_low)),
-                         ir_le(b, tile_add(b, first, f->keys - 1), ir_get(b, t->rows.inner_high)));
-    ir_if(b, ir_not(b, whole));
+    ir_if(b, ir_not(b, attention_rows_all_see(&t->rows, first, f->keys)));
     for (uint32_t i = 0; i < f->keys_each; i++) {
         ir_id key = ir_add(b, first, tile_add(b, t->across, i * f->across));
         for (uint32_t r = 0; r < f->each; r++) {
@@ -523,5 +521,5 @@ beryl_status attention_tile(lowering *l, const attention_task *a) {
     attention_rows_end(&t.rows);
     finish(&t);
     return tile_end_3d(k, a->rows, f->queries, (lower_count){a->n_head / f->group, 0}, 1,
-                       (lower_count){1, 0}, 1);
+                       (lower_count){1, 0});
 }

@@ -611,5 +611,5 @@ beryl_status attention_units(lowering *l, const attention_task *a) {
     attention_lines_nothing(&s.x);
     ir_end(b);
     return tile_end_3d(k, (lower_count){a->n_split, 0}, 1, (lower_count){a->n_head / s.f.heads, 0},
-                       1, a->rows, 1);
+                       1, a->rows);
 }

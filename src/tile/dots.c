@@ -384,7 +384,7 @@ beryl_status tile_dots(lowering *l, const tile_tiled_product *p) {
         d.first = tile_mul(b, ir_group(b, 0), d.f.vectors);
         dots_tile(&d);
         status = tile_end_3d(k, p->n, d.f.vectors, (lower_count){p->m, 0}, d.columns,
-                             (lower_count){d.f.parts, 0}, 1);
+                             (lower_count){d.f.parts, 0});
         return status == BERYL_OK && d.f.parts > 1 ? merge(l, p, d.f.parts) : status;
     }
     const uint64_t spread =
@@ -401,5 +401,5 @@ beryl_status tile_dots(lowering *l, const tile_tiled_product *p) {
     ir_end(b);
     ir_end(b);
     return tile_end_3d(k, (lower_count){spread < by->bound ? spread : by->bound, 0}, d.f.vectors,
-                       (lower_count){p->m, 0}, d.columns, (lower_count){by->n_expert, 0}, 1);
+                       (lower_count){p->m, 0}, d.columns, (lower_count){by->n_expert, 0});
 }

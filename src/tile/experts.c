@@ -311,5 +311,5 @@ beryl_status tile_fused_experts(lowering *l, const graph_node *node) {
     store_tile(&k, results, sums);
     if (again) ir_end(b);
     const lower_count grids = f->sums ? j.x.n : lower_count_times(j.x.n, j.n_used);
-    return tile_end_3d(ir, (lower_count){j.groups, 0}, 1, grids, 1, (lower_count){1, 0}, 1);
+    return tile_end_3d(ir, (lower_count){j.groups, 0}, 1, grids, 1, (lower_count){1, 0});
 }

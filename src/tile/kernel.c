@@ -357,8 +357,8 @@ static beryl_status keep_trial(tile_kernel *k, tile_made *made) {
 }
 
 beryl_status tile_end_3d(tile_kernel *k, lower_count x, uint32_t per_x, lower_count y,
-                         uint32_t per_y, lower_count z, uint32_t per_z) {
-    tile_made made = {.counts = {x, y, z}, .per = {per_x * k->n_item, per_y, per_z}};
+                         uint32_t per_y, lower_count z) {
+    tile_made made = {.counts = {x, y, z}, .per = {per_x * k->n_item, per_y, 1}};
     beryl_status status = is_trial(k) ? ir_finish(k->b, &made.kernel, k->l->error)
                                       : ir_take(k->b, &made.kernel, k->l->error);
     if (status == BERYL_OK && is_trial(k)) return keep_trial(k, &made);
@@ -404,7 +404,7 @@ beryl_status tile_end_marked(tile_kernel *k, const lower_count counts[IR_DIM_MAX
 }
 
 beryl_status tile_end(tile_kernel *k, lower_count count, uint32_t per) {
-    return tile_end_3d(k, count, per, (lower_count){1, 0}, 1, (lower_count){1, 0}, 1);
+    return tile_end_3d(k, count, per, (lower_count){1, 0}, 1, (lower_count){1, 0});
 }
 
 /* ---- instructions ---------------------------------------------------------------------------- */

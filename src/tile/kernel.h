@@ -116,7 +116,7 @@ ir_id tile_count(tile_kernel *k, const char *name, lower_count count);
 /* One dispatch; groups as of lower_groups. The kernel is given back whatever happens. */
 beryl_status tile_end(tile_kernel *k, lower_count count, uint32_t per);
 beryl_status tile_end_3d(tile_kernel *k, lower_count x, uint32_t per_x, lower_count y,
-                         uint32_t per_y, lower_count z, uint32_t per_z);
+                         uint32_t per_y, lower_count z);
 
 /* The same for a kernel with marks (ir/pass/pass.h), whose schedule says how many groups there
  * are. counts[dim]: turns of the loops with that dimension, for those that groups share;

@@ -417,7 +417,7 @@ static beryl_status linear_shard(lowering *l, const graph_node *linear, const tr
     stores_end(&p);
     ir_end(b);
     return tile_end_3d(k, product_groups(&p, tiles, p.rows), 1, x->n, p.vectors,
-                       (lower_count){1, 0}, 1);
+                       (lower_count){1, 0});
 }
 
 /* The product `linear`, and a tree at its end (NULL: none), as the plan's `node`. */
@@ -607,8 +607,7 @@ beryl_status tile_joined(lowering *l, const graph_region *r) {
         if (each < n_segment) ir_end(b);
     }
     ir_end(b);
-    return tile_end_3d(k, product_groups(&p, tiles, own), 1, x->n, p.vectors, (lower_count){1, 0},
-                       1);
+    return tile_end_3d(k, product_groups(&p, tiles, own), 1, x->n, p.vectors, (lower_count){1, 0});
 }
 
 /* ---- experts --------------------------------------------------------------------------------- */
@@ -690,8 +689,8 @@ static beryl_status experts_shard(lowering *l, const graph_node *linear, const t
     const lower_count groups = product_groups(&p, tiles, p.rows);
     if (by)
         return tile_end_3d(k, groups, 1, (lower_count){each, 0}, p.vectors,
-                           (lower_count){by->n_expert, 0}, 1);
-    return tile_end_3d(k, groups, 1, lower_count_of(ids->dim[0]), 1, (lower_count){n_used, 0}, 1);
+                           (lower_count){by->n_expert, 0});
+    return tile_end_3d(k, groups, 1, lower_count_of(ids->dim[0]), 1, (lower_count){n_used, 0});
 }
 
 /* What is in the way of such a product; NULL: nothing. */

@@ -649,7 +649,7 @@ static beryl_status make(lowering *l, matvec_plan *p, const char *name) {
         lower_bytes(l, p->s[i].rows * base_type_row_bytes(p->s[i].type, p->vectors.rows.k));
     return tile_end_3d(ir,
                        (lower_count){k.groups + (BUILD_HAS_ADAPTERS ? matvec_low_groups(p) : 0), 0},
-                       1, p->vectors.rows.n, p->c.n_x, (lower_count){1, 0}, 1);
+                       1, p->vectors.rows.n, p->c.n_x, (lower_count){1, 0});
 }
 
 beryl_status tile_fused_matvec(lowering *l, const graph_node *node) {

@@ -502,7 +502,7 @@ static beryl_status whole_rows(lowering *l, reduce *r, const char *name) {
     ir_end(b);
     const lower_count one = {1, 0};
     return tile_end_3d(&k, lower_walk_count(l, &c->w), f->rows, one, 1,
-                       lower_count_times(one, f->n_part), 1);
+                       lower_count_times(one, f->n_part));
 }
 
 /* Columns on a processor: a lane sums many of them row by row, so that it reads long pieces of
@@ -565,8 +565,8 @@ static beryl_status lines_of_columns(lowering *l, reduce *r, const char *name) {
     }
     ir_end(b), ir_end(b);
     const lower_count one = {1, 0};
-    return tile_end_3d(&k, lower_walk_count(l, &c->w), 1, one, 1, lower_count_times(one, f->n_part),
-                       1);
+    return tile_end_3d(&k, lower_walk_count(l, &c->w), 1, one, 1,
+                       lower_count_times(one, f->n_part));
 }
 
 /* Windows on a processor, along a line of results: what is the same for all of them is read once,

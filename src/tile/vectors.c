@@ -567,7 +567,7 @@ static beryl_status made_separately(lowering *l, const vectors_plan *p) {
         ir_barrier(m.k.b);
         tile_factors_end(&f);
     }
-    return tile_end_3d(&m.k, (lower_count){groups, 0}, 1, p->rows.n, 1, (lower_count){1, 0}, 1);
+    return tile_end_3d(&m.k, (lower_count){groups, 0}, 1, p->rows.n, 1, (lower_count){1, 0});
 }
 
 beryl_status tile_vectors_separate(lowering *l, const vectors_plan *p) {
