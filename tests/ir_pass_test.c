@@ -142,18 +142,24 @@ static const ir_kernel *matmul_turned(lab *l, sizes s) {
     return product(l, s, true, false, true);
 }
 
+/* Of factors of any types, whose kernel says its sizes itself. */
+static make make_product(lab *l, const char *name, ir_type x, ir_type w) {
+    make a = {.b = ir_begin(&l->arena, name, 1, 1, 1)};
+    a.x = ir_buffer(a.b, x, IR_READ, "x");
+    a.w = ir_buffer(a.b, w, IR_READ, "w");
+    a.y = ir_buffer(a.b, IR_F32, IR_READ_WRITE, "y");
+    a.zero = ir_u32(a.b, 0);
+    a.one = ir_u32(a.b, 1);
+    return a;
+}
+
 /* y = 2 x * w + bias of halves; both factors' rows are read in odd ways */
 static const ir_kernel *halves(lab *l, sizes s, ir_type type, bool constant, bool x_across,
                                bool w_across) {
-    make a = {.b = ir_begin(&l->arena, "halves", 1, 1, 1)};
+    make a = make_product(l, "halves", type, type);
     ir_builder *b = a.b;
-    a.x = ir_buffer(b, type, IR_READ, "x");
-    a.w = ir_buffer(b, type, IR_READ, "w");
-    a.y = ir_buffer(b, IR_F32, IR_READ_WRITE, "y");
     ir_id m = ir_param(b, IR_U32, "m"), n = ir_param(b, IR_U32, "n"), k = ir_param(b, IR_U32, "k");
     ir_memory sum = ir_register(b, IR_F32, 1);
-    a.zero = ir_u32(b, 0);
-    a.one = ir_u32(b, 1);
     a.m = constant ? ir_u32(b, s.m) : m, a.n = constant ? ir_u32(b, s.n) : n,
     a.k = constant ? ir_u32(b, s.k) : k;
     ir_id i = loop(&a, a.m, IR_PARALLEL, 0), row = ir_mul(b, i, a.k),
@@ -187,14 +193,10 @@ static const ir_kernel *halves_bf16(lab *l, sizes s) {
  */
 static const ir_kernel *joined(lab *l, sizes s, uint32_t last) {
     enum { FIRST = 64, REST = 16 };
-    make a = {.b = ir_begin(&l->arena, "halves_joined", 1, 1, 1)};
+    make a = make_product(l, "halves_joined", IR_F16, IR_F16);
     ir_builder *b = a.b;
-    a.x = ir_buffer(b, IR_F16, IR_READ, "x");
-    a.w = ir_buffer(b, IR_F16, IR_READ, "w");
-    a.y = ir_buffer(b, IR_F32, IR_READ_WRITE, "y");
     ir_memory sum = ir_register(b, IR_F32, 1);
     a.m = ir_u32(b, s.m), a.n = ir_u32(b, s.n), a.k = ir_u32(b, FIRST);
-    a.zero = ir_u32(b, 0), a.one = ir_u32(b, 1);
     const ir_id all = ir_u32(b, FIRST + REST), end = ir_u32(b, last), others = ir_u32(b, REST),
                 i = loop(&a, a.m, IR_PARALLEL, 0), j = loop(&a, a.n, IR_PARALLEL, 1);
     ir_set(b, sum, ir_f32(b, 0));
@@ -220,14 +222,10 @@ static const ir_kernel *halves_repeated(lab *l, sizes s) {
 /* y[image] = x * w[image]: the columns are places in images, and lie in pieces there; k is short */
 static const ir_kernel *halves_images(lab *l, sizes s) {
     enum { PLACES = 24, DEPTH = 32 };
-    make a = {.b = ir_begin(&l->arena, "halves_images", 1, 1, 1)};
+    make a = make_product(l, "halves_images", IR_F16, IR_F16);
     ir_builder *b = a.b;
-    a.x = ir_buffer(b, IR_F16, IR_READ, "x");
-    a.w = ir_buffer(b, IR_F16, IR_READ, "w");
-    a.y = ir_buffer(b, IR_F32, IR_READ_WRITE, "y");
     ir_memory sum = ir_register(b, IR_F32, 1);
     a.m = ir_u32(b, s.m), a.n = ir_u32(b, s.n > 8 ? 4 * PLACES : PLACES), a.k = ir_u32(b, DEPTH);
-    a.zero = ir_u32(b, 0), a.one = ir_u32(b, 1);
     const ir_id places = ir_u32(b, PLACES), i = loop(&a, a.m, IR_PARALLEL, 0),
                 j = loop(&a, a.n, IR_PARALLEL, 1), image = ir_div(b, j, places),
                 place = ir_mod(b, j, places);
@@ -244,15 +242,11 @@ static const ir_kernel *halves_images(lab *l, sizes s) {
 /* y = x * w: m and n are multiples of 8, along which neighbours lie side by side; any k. Copied in
  * pieces */
 static const ir_kernel *halves_turned(lab *l, sizes s) {
-    make a = {.b = ir_begin(&l->arena, "halves_turned", 1, 1, 1)};
+    make a = make_product(l, "halves_turned", IR_BF16, IR_BF16);
     ir_builder *b = a.b;
-    a.x = ir_buffer(b, IR_BF16, IR_READ, "x");
-    a.w = ir_buffer(b, IR_BF16, IR_READ, "w");
-    a.y = ir_buffer(b, IR_F32, IR_READ_WRITE, "y");
     a.k = ir_param(b, IR_U32, "k");
     ir_memory sum = ir_register(b, IR_F32, 1);
     a.m = ir_u32(b, s.m > 8 ? 40 : 8), a.n = ir_u32(b, s.n > 8 ? 24 : 16);
-    a.zero = ir_u32(b, 0), a.one = ir_u32(b, 1);
     ir_id i = loop(&a, a.m, IR_PARALLEL, 0), j = loop(&a, a.n, IR_PARALLEL, 1);
     ir_set(b, sum, ir_f32(b, 0));
     ir_id p = loop(&a, a.k, IR_REDUCE, 2),
@@ -268,15 +262,11 @@ static const ir_kernel *halves_turned(lab *l, sizes s) {
 /* y[g] = x * w[g] for three matrices, each with a number of rows of its own: 0, up to 4, up to
  * 8; w is computed where it is read */
 static const ir_kernel *halves_grouped(lab *l, sizes s) {
-    make a = {.b = ir_begin(&l->arena, "halves_grouped", 1, 1, 1)};
+    make a = make_product(l, "halves_grouped", IR_F16, IR_F32);
     ir_builder *b = a.b;
-    a.x = ir_buffer(b, IR_F16, IR_READ, "x");
-    a.w = ir_buffer(b, IR_F32, IR_READ, "w");
-    a.y = ir_buffer(b, IR_F32, IR_READ_WRITE, "y");
     ir_memory sum = ir_register(b, IR_F32, 1);
     a.m = ir_param(b, IR_U32, "m"), a.n = ir_param(b, IR_U32, "n"), a.k = ir_param(b, IR_U32, "k");
     if (s.k == 16) a.k = ir_u32(b, s.k); /* whole tiles */
-    a.zero = ir_u32(b, 0), a.one = ir_u32(b, 1);
     ir_id g = loop(&a, ir_u32(b, 3), IR_PARALLEL, 3),
           rows = ir_min(b, a.m, ir_mul(b, g, ir_u32(b, 4))), first = ir_mul(b, g, a.n);
     ir_id i = loop(&a, rows, IR_PARALLEL, 0), j = loop(&a, a.n, IR_PARALLEL, 1);

@@ -212,12 +212,17 @@ static const struct update_case {
     {"many-odd", MANY, 5, 0},
 };
 
-static void check_nodes(test *t, const struct update_case *c, const graph *g) {
+/* Assignments that stay have a step of their own. */
+static void check_nodes(test *t, const struct update_case *c, const side *s) {
+    const graph *g = s->g;
+    device_program program;
     uint32_t n = 0, copies = 0;
     for (size_t i = 0; i < g->nodes.count; i++) {
         const graph_node *node = &g->nodes.data[i];
         n += !node->dead && node->op == OP_FUSED && node->attr.fused.kind == FUSED_UPDATE;
-        copies += !node->dead && node->op == OP_ASSIGN;
+        if (node->dead || node->op != OP_ASSIGN) continue;
+        copies++;
+        CHECK(t, graph_exec_node_program(s->exec, (uint32_t)i, 0, &program));
     }
     if (c->form != MANY) CHECK_INT(t, n, c->updates);
     else CHECK(t, n >= 2 && n <= STATES && !copies);
@@ -237,7 +242,7 @@ static void run_case(test *t, base_heap *heap, device *d, const struct update_ca
     beryl_error error = {0};
     beryl_status status = side_open(&sides[0], heap, d, &error);
     if (status == BERYL_OK) status = side_open(&sides[1], heap, NULL, &error);
-    if (status == BERYL_OK) check_nodes(t, c, sides[0].g);
+    if (status == BERYL_OK) check_nodes(t, c, &sides[0]);
     for (uint32_t run = 0; status == BERYL_OK && run < RUNS && !test_failed(t); run++) {
         device_ticket tickets[2] = {0};
         for (int i = 0; status == BERYL_OK && i < 2; i++)

@@ -21,19 +21,20 @@ beryl_status lower_language(const graph_store *store, device_language *language,
 }
 
 /* With what tuning found; by the rules where a number of it may not be. */
-beryl_status lower_node(lowering *l, const graph_node *node, beryl_error *error) {
+beryl_status lower_node(lowering *l, const graph_node *node) {
     lower_fn *lower = tile_lowering(node->op);
-    if (!lower) return lower_refuse(l, node, "there is no kernel", error);
+    if (!lower) return lower_refuse(l, node, "there is no kernel");
+    l->node = node;
     const plan_mark before = plan_record_mark(l->record);
     lower_choices found;
-    beryl_status status = tile_choices_find(l, node, lower, &found, error);
+    beryl_status status = tile_choices_find(l, node, lower, &found);
     if (status != BERYL_OK) return status;
     plan_record_back(l->record, before);
     l->choices = found.n_given || found.draws ? &found : NULL;
-    status = lower(l, node, error);
+    status = lower(l, node);
     l->choices = NULL;
     if (!BUILD_HAS_TUNING || !found.refused) return status;
     ir_cache_doubt(l->store->schedules);
     plan_record_back(l->record, before);
-    return lower(l, node, error);
+    return lower(l, node);
 }

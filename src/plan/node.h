@@ -5,7 +5,7 @@
 #include "plan/exec.h"
 
 /* Records a node's steps. */
-beryl_status lower_node(lowering *l, const graph_node *node, beryl_error *error);
+beryl_status lower_node(lowering *l, const graph_node *node);
 /* In what language kernels of the store's device are; a device that runs no programs is refused. */
 beryl_status lower_language(const graph_store *store, device_language *language,
                             beryl_error *error);

@@ -17,12 +17,13 @@ static beryl_status lower_all(graph_exec *e, beryl_error *error) {
                   .settings = lower_settings_of(&e->options),
                   .texts = e->options.explained ? &e->record.texts : NULL,
                   .search = e->options.search,
-                  .draws = e->options.draws ? &e->options.draws : NULL};
+                  .draws = e->options.draws ? &e->options.draws : NULL,
+                  .error = error};
     beryl_status status = lower_language(e->store, &l.language, error);
     if (status == BERYL_OK && !e->options.unfused)
         status = graph_pass_all(e->g, e->store, &e->options, error);
     for (size_t i = 0; status == BERYL_OK && i < e->g->nodes.count; i++)
-        if (!e->g->nodes.data[i].dead) status = lower_node(&l, &e->g->nodes.data[i], error);
+        if (!e->g->nodes.data[i].dead) status = lower_node(&l, &e->g->nodes.data[i]);
     return status;
 }
 

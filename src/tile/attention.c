@@ -9,15 +9,14 @@ enum { LANES = 64, CACHE_BLOCK = 32, HEAD_FOURS_MAX = 256 };
 
 /* ---- rotation -------------------------------------------------------------------------------- */
 
-beryl_status tile_rope(lowering *l, const graph_node *node, beryl_error *error) {
+beryl_status tile_rope(lowering *l, const graph_node *node) {
     const graph_tensor *x = graph_tensor_at(l->g, node->in[0]),
                        *a = graph_tensor_at(l->g, node->in[1]);
     if (x->stride[2] != 1 || a->stride[2] != 1 || x->dim[1].extent || x->dim[2].extent)
-        return lower_refuse(l, node, "rows with gaps, heads that vary", error);
+        return lower_refuse(l, node, "rows with gaps, heads that vary");
     const uint32_t half = x->dim[2].size / 2, h = x->dim[1].size;
     tile_kernel k;
-    tile_begin(&k, l, node, "rope", LANES);
-    ir_builder *b = k.b;
+    ir_builder *b = tile_begin(&k, l, "rope", LANES);
     uint32_t wide = k.wide;
     while (wide > 1 &&
            (half % wide || x->offset % wide || x->stride[0] % wide || x->stride[1] % wide ||
@@ -29,22 +28,21 @@ beryl_status tile_rope(lowering *l, const graph_node *node, beryl_error *error) 
     ir_id n = tile_count(&k, "n", lower_count_of(x->dim[0]));
     ir_id x_offset = tile_u32(&k, "x_offset", x->offset),
           a_offset = tile_u32(&k, "a_offset", a->offset);
-    ir_id lane = tile_lane(&k), i = tile_mul(&k, tile_rem(&k, lane, units), wide),
-          heads = tile_div(&k, lane, units);
-    ir_id head = tile_rem(&k, heads, h), row = tile_div(&k, heads, h);
+    ir_id lane = tile_lane(&k), i = tile_mul(b, tile_rem(b, lane, units), wide),
+          heads = tile_div(b, lane, units);
+    ir_id head = tile_rem(b, heads, h), row = tile_div(b, heads, h);
     ir_if(b, ir_lt(b, row, n));
-    ir_id at = ir_add(b, ir_add(b, x_offset, tile_mul(&k, row, x->stride[0])),
-                      ir_add(b, tile_mul(&k, head, x->stride[1]), i));
-    ir_id angle = ir_add(b, ir_add(b, a_offset, tile_mul(&k, row, a->stride[0])), i);
-    ir_id u = ir_load(b, from, at, wide), v = ir_load(b, from, tile_add(&k, at, half), wide);
+    ir_id at = ir_add(b, ir_add(b, x_offset, tile_mul(b, row, x->stride[0])),
+                      ir_add(b, tile_mul(b, head, x->stride[1]), i));
+    ir_id angle = ir_add(b, ir_add(b, a_offset, tile_mul(b, row, a->stride[0])), i);
+    ir_id u = ir_load(b, from, at, wide), v = ir_load(b, from, tile_add(b, at, half), wide);
     ir_id cosine = ir_load(b, angles, angle, wide),
-          sine = ir_load(b, angles, tile_add(&k, angle, a->stride[1]), wide);
-    ir_id to = ir_add(b, tile_mul(&k, heads, half * 2), i);
+          sine = ir_load(b, angles, tile_add(b, angle, a->stride[1]), wide);
+    ir_id to = ir_add(b, tile_mul(b, heads, half * 2), i);
     ir_store(b, out, to, ir_sub(b, ir_mul(b, u, cosine), ir_mul(b, v, sine)));
-    ir_store(b, out, tile_add(&k, to, half), ir_add(b, ir_mul(b, u, sine), ir_mul(b, v, cosine)));
+    ir_store(b, out, tile_add(b, to, half), ir_add(b, ir_mul(b, u, sine), ir_mul(b, v, cosine)));
     ir_end(b);
-    return tile_end(&k, lower_count_times(lower_count_of(x->dim[0]), (uint64_t)h * units), LANES,
-                    error);
+    return tile_end(&k, lower_count_times(lower_count_of(x->dim[0]), (uint64_t)h * units), LANES);
 }
 
 /* ---- cache writes ---------------------------------------------------------------------------- */
@@ -58,7 +56,7 @@ typedef struct writing {
  * head; size: elements of a unit. */
 static void write_begin(tile_kernel *k, writing *w, uint32_t units, uint32_t size) {
     ir_builder *b = k->b;
-    const graph_node *node = k->node;
+    const graph_node *node = k->l->node;
     const uint32_t h = w->x->dim[1].size;
     ir_memory slots = tile_read(k, "slot", node->in[2]),
               positions = tile_read(k, "pos", node->in[3]);
@@ -66,20 +64,20 @@ static void write_begin(tile_kernel *k, writing *w, uint32_t units, uint32_t siz
           x_offset = tile_u32(k, "x_offset", w->x->offset);
     ir_id slot_offset = tile_u32(k, "slot_offset", graph_tensor_at(k->l->g, node->in[2])->offset);
     ir_id pos_offset = tile_u32(k, "pos_offset", graph_tensor_at(k->l->g, node->in[3])->offset);
-    ir_id lane = tile_lane(k), i = tile_mul(k, tile_rem(k, lane, units), size),
-          heads = tile_div(k, lane, units);
-    ir_id head = tile_rem(k, heads, h), row = tile_div(k, heads, h);
+    ir_id lane = tile_lane(k), i = tile_mul(b, tile_rem(b, lane, units), size),
+          heads = tile_div(b, lane, units);
+    ir_id head = tile_rem(b, heads, h), row = tile_div(b, heads, h);
     ir_if(b, ir_lt(b, row, n));
     ir_id slot = ir_cast(b, IR_U32, ir_load(b, slots, ir_add(b, slot_offset, row), 1));
     ir_id pos = ir_cast(b, IR_U32, ir_load(b, positions, ir_add(b, pos_offset, row), 1));
     ir_if(b, ir_and(b, ir_lt(b, slot, ir_u32(b, w->cache->dim[0].size)),
                     ir_le(b, pos, ir_u32(b, INT32_MAX))));
-    pos = tile_rem(k, pos, w->cache->dim[1].size);
-    ir_id place = ir_add(b, tile_mul(k, slot, w->cache->dim[1].size), pos);
-    w->from = ir_add(b, ir_add(b, x_offset, tile_mul(k, row, w->x->stride[0])),
-                     ir_add(b, tile_mul(k, head, w->x->stride[1]), i));
+    pos = tile_rem(b, pos, w->cache->dim[1].size);
+    ir_id place = ir_add(b, tile_mul(b, slot, w->cache->dim[1].size), pos);
+    w->from = ir_add(b, ir_add(b, x_offset, tile_mul(b, row, w->x->stride[0])),
+                     ir_add(b, tile_mul(b, head, w->x->stride[1]), i));
     w->to =
-        ir_add(b, tile_mul(k, ir_add(b, tile_mul(k, place, h), head), w->cache->dim[3].size), i);
+        ir_add(b, tile_mul(b, ir_add(b, tile_mul(b, place, h), head), w->cache->dim[3].size), i);
 }
 
 /* Blocks of 32 signed bytes in one plane, their scales in another; both as 16-bit words. */
@@ -92,12 +90,12 @@ static void write_block(tile_kernel *k, const writing *w, ir_memory x, ir_memory
         (uint64_t)t->dim[0].size * t->dim[1].size * t->dim[2].size * t->dim[3].size / 2;
     ir_id runs[2][4], most = IR_NO_ID;
     for (uint32_t r = 0; r < 2; r++) {
-        tile_load_run(k, x, tile_add(k, w->from, r * TILE_RUN), aligned, runs[r]);
+        tile_load_run(k, x, tile_add(b, w->from, r * TILE_RUN), aligned, runs[r]);
         for (uint32_t i = 0; i < n; i++)
             most =
                 most == IR_NO_ID ? ir_abs(b, runs[r][i]) : ir_max(b, most, ir_abs(b, runs[r][i]));
     }
-    ir_id d = ir_cast(b, IR_F16, ir_div(b, tile_max_vector(k, most), ir_f32(b, 127))),
+    ir_id d = ir_cast(b, IR_F16, ir_div(b, tile_max_vector(b, most), ir_f32(b, 127))),
           scale = ir_cast(b, IR_F32, d);
     ir_id some = ir_gt(b, scale, ir_f32(b, 0)),
           divisor = ir_splat(b, ir_select(b, some, scale, ir_f32(b, 1)), wide);
@@ -107,29 +105,28 @@ static void write_block(tile_kernel *k, const writing *w, ir_memory x, ir_memory
             ir_id q = ir_mul(b, ir_round(b, ir_div(b, runs[r][i], divisor)), factor);
             q = ir_max(b, ir_min(b, q, ir_number(b, IR_F32, wide, 127)),
                        ir_number(b, IR_F32, wide, -127));
-            q = tile_and(k, ir_bitcast(b, IR_U32, wide, ir_cast(b, IR_I32, q)), 255);
+            q = tile_and(b, ir_bitcast(b, IR_U32, wide, ir_cast(b, IR_I32, q)), 255);
             for (uint32_t e = 0; e < wide; e += 2) {
-                ir_id pair = ir_or(b, ir_extract(b, q, e), tile_shl(k, ir_extract(b, q, e + 1), 8));
-                ir_id at = tile_add(k, tile_div(k, w->to, 2), (r * TILE_RUN + i * wide + e) / 2);
+                ir_id pair = ir_or(b, ir_extract(b, q, e), tile_shl(b, ir_extract(b, q, e + 1), 8));
+                ir_id at = tile_add(b, tile_div(b, w->to, 2), (r * TILE_RUN + i * wide + e) / 2);
                 ir_store(b, cache, at, ir_cast(b, IR_U16, pair));
             }
         }
-    ir_id at = tile_add(k, tile_div(k, w->to, CACHE_BLOCK), (uint32_t)plane);
+    ir_id at = tile_add(b, tile_div(b, w->to, CACHE_BLOCK), (uint32_t)plane);
     ir_store(b, cache, at, ir_bitcast(b, IR_U16, 1, d));
 }
 
-beryl_status tile_kv_write(lowering *l, const graph_node *node, beryl_error *error) {
+beryl_status tile_kv_write(lowering *l, const graph_node *node) {
     writing w = {.cache = graph_tensor_at(l->g, node->in[0]),
                  .x = graph_tensor_at(l->g, node->in[1])};
     const base_type type = w.cache->type;
     const uint32_t d = w.cache->dim[3].size;
     if (w.x->stride[2] != 1 || w.x->dim[1].extent || w.x->dim[2].extent)
-        return lower_refuse(l, node, "rows with gaps, heads that vary", error);
+        return lower_refuse(l, node, "rows with gaps, heads that vary");
     if (type != TYPE_F32 && type != TYPE_F16 && type != TYPE_Q8_0)
-        return lower_refuse(l, node, "a cache of this type", error);
+        return lower_refuse(l, node, "a cache of this type");
     tile_kernel k;
-    tile_begin(&k, l, node, "kv_write", LANES);
-    ir_builder *b = k.b;
+    ir_builder *b = tile_begin(&k, l, "kv_write", LANES);
     uint32_t wide = k.wide;
     while (wide > 1 &&
            (d % wide || w.x->offset % wide || w.x->stride[0] % wide || w.x->stride[1] % wide))
@@ -150,7 +147,7 @@ beryl_status tile_kv_write(lowering *l, const graph_node *node, beryl_error *err
     ir_end(b);
     return tile_end(
         &k, lower_count_times(lower_count_of(w.x->dim[0]), (uint64_t)w.x->dim[1].size * (d / size)),
-        LANES, error);
+        LANES);
 }
 
 /* ---- attention ------------------------------------------------------------------------------- */
@@ -220,34 +217,32 @@ static uint32_t chosen_splits(lowering *l, attention_form form, const attention_
     return tile_choose(l, "pieces", rule, bound ? rule : 1, (a->keys + PIECE_MIN - 1) / PIECE_MIN);
 }
 
-static beryl_status attend(lowering *l, const graph_node *node, const attention_task *given,
-                           bool merged, beryl_error *error) {
+static beryl_status attend(lowering *l, const attention_task *given, bool merged) {
     attention_task own = *given, *a = &own;
     const attention_form form = form_of(l->caps, a);
     own.n_split = chosen_splits(l, form, a);
-    if (form == FORM_MATRIX) return attention_matrix(l, node, a, error);
-    if (BUILD_HAS_C_TEXTS && form == FORM_BLOCK) return attention_block(l, node, a, error);
-    if (form == FORM_TILE) return attention_tile(l, node, a, error);
-    if (!BUILD_IS_MODULE && form == FORM_SHUFFLE) return attention_shuffle(l, node, a, error);
+    if (form == FORM_MATRIX) return attention_matrix(l, a);
+    if (BUILD_HAS_C_TEXTS && form == FORM_BLOCK) return attention_block(l, a);
+    if (form == FORM_TILE) return attention_tile(l, a);
+    if (!BUILD_IS_MODULE && form == FORM_SHUFFLE) return attention_shuffle(l, a);
     if (form == FORM_NONE)
-        return lower_refuse(l, node, "heads of this shape, or a cache of this type", error);
-    const beryl_status status = form == FORM_LANES   ? attention_lanes(l, node, a, error)
-                                : form == FORM_FAR   ? attention_far(l, node, a, error)
-                                : form == FORM_UNITS ? attention_units(l, node, a, error)
-                                                     : attention_serial(l, node, a, error);
-    return status == BERYL_OK && a->n_split > 1 && merged ? attention_merge(l, node, a, error)
-                                                          : status;
+        return lower_refuse(l, l->node, "heads of this shape, or a cache of this type");
+    const beryl_status status = form == FORM_LANES   ? attention_lanes(l, a)
+                                : form == FORM_FAR   ? attention_far(l, a)
+                                : form == FORM_UNITS ? attention_units(l, a)
+                                                     : attention_serial(l, a);
+    return status == BERYL_OK && a->n_split > 1 && merged ? attention_merge(l, a) : status;
 }
 
-beryl_status tile_attention(lowering *l, const graph_node *node, beryl_error *error) {
+beryl_status tile_attention(lowering *l, const graph_node *node) {
     const graph_tensor *q = graph_tensor_at(l->g, node->in[0]);
     attention_task a;
     if (q->stride[2] != 1 || q->dim[1].extent || q->dim[2].extent)
-        return lower_refuse(l, node, "rows with gaps, heads that vary", error);
+        return lower_refuse(l, node, "rows with gaps, heads that vary");
     attention_task_of(l->g, node, &a);
     a.fast = !l->settings.exact;
     a.n_split = splits_of(l->caps, &a);
-    return attend(l, node, &a, true, error);
+    return attend(l, &a, true);
 }
 
 /* ---- a joined decode step -------------------------------------------------------------------- */
@@ -315,10 +310,10 @@ uint32_t tile_attention_splits(const graph *g, const graph_store *store, const f
     return store->device ? splits_of(device_caps_of(store->device), &a) : 0;
 }
 
-beryl_status tile_fused_attention(lowering *l, const graph_node *node, beryl_error *error) {
+beryl_status tile_fused_attention(lowering *l, const graph_node *node) {
     const fused_attention *f = node->attr.fused.detail;
     attention_task a;
     attention_task_of_fused(l->g, f, &a);
     lower_bytes(l, (uint64_t)f->head_dim * (f->k ? 8 : 4));
-    return attend(l, node, &a, !f->merged_later, error);
+    return attend(l, &a, !f->merged_later);
 }

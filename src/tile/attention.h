@@ -79,10 +79,8 @@ uint32_t attention_bindings_most(const attention_task *a);
  * elements. */
 ir_id attention_cache_at(const attention_cache *c, ir_id base, ir_id place, ir_id kv,
                          uint32_t unit);
-/* An eight by its number, as it lies: raw words, to be kept until they are numbers, f32x8. */
-void attention_cache_load(const attention_cache *c, ir_id eight, ir_id *raw);
-ir_id attention_cache_values(const attention_cache *c, const ir_id *raw);
-/* The same by way of registers, raw words from place * c->raw on. */
+/* An eight by its number, f32x8, by way of registers: as it lies raw words from place * c->raw on,
+ * to be kept until they are numbers. */
 void attention_cache_fetch(const attention_cache *c, ir_id eight, ir_memory to, uint32_t place);
 ir_id attention_cache_fetched(const attention_cache *c, ir_memory from, uint32_t place);
 /* Where an element lies in what is bound. */
@@ -96,13 +94,12 @@ void attention_cache_store(const attention_cache *c, ir_memory line, ir_id from,
                            uint32_t unit);
 /* Of Q8_0, by eight neighbours of a subgroup together, an eight each of two blocks, f32x8: its
  * words, and the scales of both, as the first of them has them; stored to element `to`. */
-void attention_cache_round(tile_kernel *k, ir_id x, ir_id out[2]);
+void attention_cache_round(ir_builder *b, ir_id x, ir_id out[2]);
 void attention_cache_put(const attention_cache *c, ir_id to, const ir_id x[2]);
 
 /* Keys and values of the run as halves, which a dispatch before makes; elements of the keys. */
 uint64_t attention_halves(const attention_task *a);
-beryl_status attention_halve(lowering *l, const graph_node *node, const attention_task *a,
-                             beryl_error *error);
+beryl_status attention_halve(lowering *l, const attention_task *a);
 void attention_halves_bind(attention_cache *keys, attention_cache *values, tile_kernel *k,
                            const attention_task *a);
 
@@ -120,10 +117,10 @@ typedef struct attention_places {
     ir_id slot_offset, pos_offset, first_offset, held, most; /* most: keys that are read */
 } attention_places;
 void attention_places_bind(attention_places *p, tile_kernel *k, const attention_task *a);
-void attention_keys_of(const attention_places *p, tile_kernel *k, const attention_task *a,
-                       ir_id row, attention_keys *keys);
+void attention_keys_of(const attention_places *p, ir_builder *b, const attention_task *a, ir_id row,
+                       attention_keys *keys);
 /* 1 / total; without keys a number, so that their sum of 0 stays 0. */
-ir_id attention_inverse(tile_kernel *k, ir_id total);
+ir_id attention_inverse(ir_builder *b, ir_id total);
 
 /* Where a workgroup's sums go: bound as "out", and "stats" where there are pieces. */
 typedef struct attention_result {
@@ -131,8 +128,7 @@ typedef struct attention_result {
 } attention_result;
 void attention_result_bind(attention_result *r, tile_kernel *k, const attention_task *a);
 
-beryl_status attention_merge(lowering *l, const graph_node *node, const attention_task *a,
-                             beryl_error *error);
+beryl_status attention_merge(lowering *l, const attention_task *a);
 
 /* ---- lines ----------------------------------------------------------------------------------- */
 
@@ -193,7 +189,7 @@ void attention_lines_nothing(const attention_lines *x);
 
 /* Where an element of a line lies among so many in blocks, [d / ATTENTION_BLOCK, lines,
  * ATTENTION_BLOCK], as fragment_multiply wants factors. */
-ir_id attention_block_at(tile_kernel *k, ir_id line, ir_id element, uint32_t lines);
+ir_id attention_block_at(ir_builder *b, ir_id line, ir_id element, uint32_t lines);
 
 /* ---- many rows ------------------------------------------------------------------------------- */
 
@@ -220,6 +216,8 @@ typedef struct attention_rows {
 void attention_rows_bind(attention_rows *x, tile_kernel *k, const attention_task *a);
 void attention_rows_begin(attention_rows *x); /* a turn: a loop, */
 void attention_rows_end(attention_rows *x);   /* which this ends */
+/* Do all rows see the `n` keys from `first` on? */
+ir_id attention_rows_all_see(const attention_rows *x, ir_id first, uint32_t n);
 /* Where key `key`, the turn's last at most, begins in a cache. */
 ir_id attention_rows_key(attention_rows *x, const attention_cache *cache, ir_id key);
 
@@ -239,44 +237,36 @@ lower_fn tile_fused_attention;
 /* pieces so few that the next product merges them */
 bool attention_lanes_near(const device_caps *caps, const attention_task *a);
 uint32_t attention_lanes_splits(const device_caps *caps, const attention_task *a);
-beryl_status attention_lanes(lowering *l, const graph_node *node, const attention_task *a,
-                             beryl_error *error);
+beryl_status attention_lanes(lowering *l, const attention_task *a);
 /* Many rows; d a multiple of 8. n_split 1. */
 bool attention_tile_fits(const device_caps *caps, const attention_task *a);
-beryl_status attention_tile(lowering *l, const graph_node *node, const attention_task *a,
-                            beryl_error *error);
+beryl_status attention_tile(lowering *l, const attention_task *a);
 
 /* The same where subgroups are a thread's vectors; short heads. */
 bool attention_shuffle_fits(const device_caps *caps, const attention_task *a);
-beryl_status attention_shuffle(lowering *l, const graph_node *node, const attention_task *a,
-                               beryl_error *error);
+beryl_status attention_shuffle(lowering *l, const attention_task *a);
 
 /* The same on processors, whose vectors have rows as lanes. */
 bool attention_block_fits(const device_caps *caps, const attention_task *a);
-beryl_status attention_block(lowering *l, const graph_node *node, const attention_task *a,
-                             beryl_error *error);
+beryl_status attention_block(lowering *l, const attention_task *a);
 
 /* The same on matrix units, where halves will do. */
 bool attention_matrix_fits(const device_caps *caps, const attention_task *a);
-beryl_status attention_matrix(lowering *l, const graph_node *node, const attention_task *a,
-                              beryl_error *error);
+beryl_status attention_matrix(lowering *l, const attention_task *a);
 
 /* The same for many keys on GPUs with subgroups: heads share what is read of the caches. */
 uint32_t attention_far_splits(const device_caps *caps, const attention_task *a);
-beryl_status attention_far(lowering *l, const graph_node *node, const attention_task *a,
-                           beryl_error *error);
+beryl_status attention_far(lowering *l, const attention_task *a);
 
 /* The same with matrix units, F16 or Q8_0 caches; pays where keys are many. n_split above 1. */
 uint32_t attention_units_splits(const device_caps *caps, const attention_task *a);
-beryl_status attention_units(lowering *l, const graph_node *node, const attention_task *a,
-                             beryl_error *error);
+beryl_status attention_units(lowering *l, const attention_task *a);
 
 /* A lane does it alone: any d. */
 bool attention_serial_fits(const attention_task *a);
 /* Lanes of a workgroup are heads and pieces, on devices that make vectors of them. */
 bool attention_serial_items(const device_caps *caps, const attention_task *a);
 uint32_t attention_serial_splits(const device_caps *caps, const attention_task *a);
-beryl_status attention_serial(lowering *l, const graph_node *node, const attention_task *a,
-                              beryl_error *error);
+beryl_status attention_serial(lowering *l, const attention_task *a);
 
 #endif

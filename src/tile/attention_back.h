@@ -42,21 +42,20 @@ typedef struct back_bound {
 
 void back_bind(back_bound *x, tile_kernel *k, const back_task *t, ir_access out);
 /* `width` elements, from element e of a line on, as F32. */
-ir_id back_read(tile_kernel *k, const back_lines *lines, uint32_t which, ir_id line, ir_id head,
+ir_id back_read(ir_builder *b, const back_lines *lines, uint32_t which, ir_id line, ir_id head,
                 ir_id e, uint32_t width);
 /* Do all lines begin at multiples of so many elements? */
 bool back_reads(const lowering *l, const back_task *t, uint32_t wide);
 /* Of a pair that the row sees; score: not yet scaled; d v: not read towards v. */
-ir_id back_weight(const back_bound *x, tile_kernel *k, const back_task *t, ir_id score, ir_id dv,
+ir_id back_weight(const back_bound *x, ir_builder *b, const back_task *t, ir_id score, ir_id dv,
                   ir_id sum, ir_id delta);
 
 /* At an element of sums. first, end: of the row's keys. */
-void back_store_sums(const back_bound *x, tile_kernel *k, ir_id at, ir_id most, ir_id total,
+void back_store_sums(const back_bound *x, ir_builder *b, ir_id at, ir_id most, ir_id total,
                      ir_id delta, ir_id first, ir_id end);
 
 /* The step that adds the sums in scratch up, in one order. */
-beryl_status back_merge(lowering *l, const graph_node *node, const back_task *t,
-                        beryl_error *error);
+beryl_status back_merge(lowering *l, const back_task *t);
 
 /* ---- the walk of a workgroup that owns a block of lines -------------------------------------- */
 
@@ -93,8 +92,7 @@ void back_others_end(back_walk *w);
 /* Where results of an owned line begin, and whether there is such a line. */
 ir_id back_result_at(const back_walk *w, ir_id line, ir_id *is);
 /* The kernel's end, and the step that adds shares up. parts: workgroups that share its columns. */
-beryl_status back_walk_end(back_walk *w, const graph_node *node, uint32_t parts,
-                           beryl_error *error);
+beryl_status back_walk_end(back_walk *w, uint32_t parts);
 
 /* ---- halves ---------------------------------------------------------------------------------- */
 
@@ -105,28 +103,21 @@ bool back_halves_has(const back_task *t, ir_type type, uint32_t which);
 void back_halves_bind(ir_memory out[BACK_HALVES], tile_kernel *k, const back_task *t, ir_type type,
                       ir_access access);
 /* The step that makes them. */
-beryl_status back_halve(lowering *l, const graph_node *node, const back_task *t, ir_type type,
-                        beryl_error *error);
+beryl_status back_halve(lowering *l, const back_task *t, ir_type type);
 
 /* ---- forms ----------------------------------------------------------------------------------- */
 
-/* A lane owns a line: any shape. */
-beryl_status back_serial(lowering *l, const graph_node *node, const back_task *t,
-                         beryl_error *error);
 /* Where lanes are a thread's vectors, which tell each other what they load. */
 bool back_shuffle_fits(const lowering *l, const back_task *t);
-beryl_status back_shuffle(lowering *l, const graph_node *node, const back_task *t,
-                          beryl_error *error);
+beryl_status back_shuffle(lowering *l, const back_task *t);
 /* Tiles in workgroup memory. */
 bool back_tile_fits(const lowering *l, const back_task *t);
-beryl_status back_tile(lowering *l, const graph_node *node, const back_task *t, beryl_error *error);
+beryl_status back_tile(lowering *l, const back_task *t);
 /* The same on processors, whose vectors have owned lines as lanes. */
 bool back_block_fits(const lowering *l, const back_task *t);
-beryl_status back_block(lowering *l, const graph_node *node, const back_task *t,
-                        beryl_error *error);
+beryl_status back_block(lowering *l, const back_task *t);
 /* On matrix units, where halves will do. */
 bool back_matrix_fits(const lowering *l, const back_task *t);
-beryl_status back_matrix(lowering *l, const graph_node *node, const back_task *t,
-                         beryl_error *error);
+beryl_status back_matrix(lowering *l, const back_task *t);
 
 #endif

@@ -91,8 +91,7 @@ static void bind(block *x) {
 
 /* As sums have it: of BACK_SUMS the first two are 0. */
 static void stats_of(block *x, ir_id query, ir_id head, ir_id stats[4]) {
-    tile_kernel *k = &x->k;
-    ir_builder *b = k->b;
+    ir_builder *b = x->k.b;
     if (x->t->kind != BACK_SUMS) {
         ir_id all = ir_load(b, x->w.x.sums, back_sums_at(&x->w, query, head), 4);
         for (uint32_t i = 0; i < 4; i++) stats[i] = ir_extract(b, all, i);
@@ -103,27 +102,25 @@ static void stats_of(block *x, ir_id query, ir_id head, ir_id stats[4]) {
     ir_id some = ir_lt(b, first, end);
     stats[0] = stats[1] = ir_f32(b, 0);
     stats[2] = ir_select(b, some, ir_cast(b, IR_F32, first), ir_f32(b, 1));
-    stats[3] = ir_select(b, some, ir_cast(b, IR_F32, tile_add(k, end, UINT32_MAX)), ir_f32(b, 0));
+    stats[3] = ir_select(b, some, ir_cast(b, IR_F32, tile_add(b, end, UINT32_MAX)), ir_f32(b, 0));
 }
 
 static void stage_own(block *x, uint32_t which) {
-    tile_kernel *k = &x->k;
-    ir_builder *b = k->b;
+    ir_builder *b = x->k.b;
     ir_id line = block_steps(&x->v, x->f.own, 1), e = block_steps(&x->v, x->t->a.d, x->f.reads);
     ir_id some = back_line_read(&x->w, true, which, line, e, x->f.reads);
     for (uint32_t i = 0; i < x->f.reads; i++)
-        ir_store(b, x->own[which], ir_add(b, block_at(&x->v, tile_add(k, e, i), 0), line),
+        ir_store(b, x->own[which], ir_add(b, block_at(&x->v, tile_add(b, e, i), 0), line),
                  x->f.reads == 1 ? some : ir_extract(b, some, i));
     ir_end(b);
     ir_end(b);
 }
 
 static void stage_others(block *x, uint32_t which) {
-    tile_kernel *k = &x->k;
-    ir_builder *b = k->b;
+    ir_builder *b = x->k.b;
     const uint32_t d = x->t->a.d;
     ir_id line = block_steps(&x->v, x->f.other, 1), e = block_steps(&x->v, d, x->f.reads);
-    ir_store(b, x->others[which], ir_add(b, tile_mul(k, line, d), e),
+    ir_store(b, x->others[which], ir_add(b, tile_mul(b, line, d), e),
              back_line_read(&x->w, false, which, line, e, x->f.reads));
     ir_end(b);
     ir_end(b);
@@ -162,17 +159,16 @@ static void begin(block *x) {
 
 /* Products of pair `which` of lines. */
 static void multiply(block *x, ir_memory out, uint32_t which) {
-    tile_kernel *k = &x->k;
-    ir_builder *b = k->b;
+    ir_builder *b = x->k.b;
     const form *f = &x->f;
     const uint32_t d = x->t->a.d, n = f->vectors * EACH;
     ir_id line = block_steps(&x->v, f->other, EACH);
     for (uint32_t i = 0; i < n; i++) ir_store(b, x->v.part[i], x->v.zero, block_number(&x->v, 0));
     ir_id e = block_steps(&x->v, d, 1);
-    block_add(&x->v, x->own[which], e, x->others[which], ir_add(b, tile_mul(k, line, d), e), d);
+    block_add(&x->v, x->own[which], e, x->others[which], ir_add(b, tile_mul(b, line, d), e), d);
     ir_end(b);
     for (uint32_t i = 0; i < n; i++)
-        ir_store(b, out, block_at(&x->v, tile_add(k, line, i % EACH), i / EACH),
+        ir_store(b, out, block_at(&x->v, tile_add(b, line, i % EACH), i / EACH),
                  block_load(&x->v, x->v.part[i], x->v.zero));
     ir_end(b);
 }
@@ -208,28 +204,27 @@ static void weigh(block *x) {
     for (uint32_t v = 0; v < x->f.vectors; v++) {
         ir_id at = block_at(&x->v, line, v), sees = pair_sees(x, v, of, &key);
         ir_id slope = wants_slopes(x) ? block_load(&x->v, x->slopes, at) : IR_NO_ID;
-        ir_id weight = back_weight(&x->w.x, &x->k, x->t, block_load(&x->v, x->scores, at), slope,
-                                   of[0], of[1]);
+        ir_id weight =
+            back_weight(&x->w.x, b, x->t, block_load(&x->v, x->scores, at), slope, of[0], of[1]);
         ir_store(b, x->scores, at, ir_select(b, sees, weight, block_number(&x->v, 0)));
     }
     ir_end(b);
 }
 
 static void add_others(block *x) {
-    tile_kernel *k = &x->k;
-    ir_builder *b = k->b;
+    ir_builder *b = x->k.b;
     const form *f = &x->f;
     const uint32_t d = x->t->a.d, n = f->vectors * EACH;
     ir_id e = block_steps(&x->v, d, EACH);
     for (uint32_t i = 0; i < n; i++)
         ir_store(b, x->v.part[i], x->v.zero,
-                 block_load(&x->v, x->sums, block_at(&x->v, tile_add(k, e, i % EACH), i / EACH)));
+                 block_load(&x->v, x->sums, block_at(&x->v, tile_add(b, e, i % EACH), i / EACH)));
     ir_id line = block_steps(&x->v, f->other, 1);
     block_add(&x->v, x->scores, line, x->others[x->t->kind == BACK_V],
-              ir_add(b, tile_mul(k, line, d), e), 1);
+              ir_add(b, tile_mul(b, line, d), e), 1);
     ir_end(b);
     for (uint32_t i = 0; i < n; i++)
-        ir_store(b, x->sums, block_at(&x->v, tile_add(k, e, i % EACH), i / EACH),
+        ir_store(b, x->sums, block_at(&x->v, tile_add(b, e, i % EACH), i / EACH),
                  block_load(&x->v, x->v.part[i], x->v.zero));
     ir_end(b);
 }
@@ -269,8 +264,7 @@ static void turn(block *x) {
 /* ---- results --------------------------------------------------------------------------------- */
 
 static void finish_sums(block *x) {
-    tile_kernel *k = &x->k;
-    ir_builder *b = k->b;
+    ir_builder *b = x->k.b;
     const attention_task *a = &x->t->a;
     ir_id line = block_steps(&x->v, x->f.own, 1), query, head;
     ir_id first, end;
@@ -278,16 +272,16 @@ static void finish_sums(block *x) {
     ir_if(b, back_is_row(&x->w, line));
     ir_store(b, x->v.part[0], x->v.zero, block_number(&x->v, 0));
     ir_id e = block_steps(&x->v, a->d, x->f.reads);
-    ir_id at = tile_mul(k, ir_fma(b, query, ir_u32(b, a->n_head), head), a->d);
+    ir_id at = tile_mul(b, ir_fma(b, query, ir_u32(b, a->n_head), head), a->d);
     ir_id y = ir_load(b, x->w.x.y, ir_add(b, ir_add(b, at, x->w.x.y_offset), e), x->f.reads);
     ir_store(b, x->v.part[0], x->v.zero,
-             ir_fma(b, y, back_read(k, &x->w.x.rows, 1, query, head, e, x->f.reads),
+             ir_fma(b, y, back_read(b, &x->w.x.rows, 1, query, head, e, x->f.reads),
                     ir_load(b, x->v.part[0], x->v.zero, x->f.reads)));
     ir_end(b);
     back_keys_of(&x->w, query, &first, &end);
-    back_store_sums(&x->w.x, k, back_sums_at(&x->w, query, head), ir_load(b, x->most, line, 1),
+    back_store_sums(&x->w.x, b, back_sums_at(&x->w, query, head), ir_load(b, x->most, line, 1),
                     ir_load(b, x->total, line, 1),
-                    tile_sum_vector(k, ir_load(b, x->v.part[0], x->v.zero, x->f.reads)), first,
+                    tile_sum_vector(b, ir_load(b, x->v.part[0], x->v.zero, x->f.reads)), first,
                     end);
     ir_end(b);
     ir_end(b);
@@ -307,11 +301,10 @@ static void finish(block *x) {
 
 /* ---- the kernel ------------------------------------------------------------------------------ */
 
-beryl_status back_block(lowering *l, const graph_node *node, const back_task *t,
-                        beryl_error *error) {
+beryl_status back_block(lowering *l, const back_task *t) {
     block x = {.t = t};
-    if (!form_of(l, t, &x.f)) return lower_refuse(l, node, "heads of this shape", error);
-    tile_begin(&x.k, l, node, t->kind == BACK_SUMS ? "attention_sums" : "attention_back", 1);
+    if (!form_of(l, t, &x.f)) return lower_refuse(l, l->node, "heads of this shape");
+    tile_begin(&x.k, l, t->kind == BACK_SUMS ? "attention_sums" : "attention_back", 1);
     bind(&x);
     back_own(&x.w);
     begin(&x);
@@ -320,5 +313,5 @@ beryl_status back_block(lowering *l, const graph_node *node, const back_task *t,
     back_others_end(&x.w);
     if (t->kind == BACK_SUMS) finish_sums(&x);
     else finish(&x);
-    return back_walk_end(&x.w, node, 1, error);
+    return back_walk_end(&x.w, 1);
 }

@@ -56,7 +56,7 @@ static ir_id stats_of(shuffle *x, ir_id line) {
         return ir_load(b, x->w.x.sums, back_sums_at(&x->w, query, head), 4);
     back_keys_of(&x->w, query, &first, &end);
     const ir_id some = ir_lt(b, first, end), none = ir_f32(b, 0),
-                last = ir_cast(b, IR_F32, tile_add(&x->k, end, UINT32_MAX)),
+                last = ir_cast(b, IR_F32, tile_add(b, end, UINT32_MAX)),
                 all[4] = {none, none, ir_select(b, some, ir_cast(b, IR_F32, first), ir_f32(b, 1)),
                           ir_select(b, some, last, none)};
     return ir_compose(b, all, 4);
@@ -64,7 +64,7 @@ static ir_id stats_of(shuffle *x, ir_id line) {
 
 /* The line of the block that the lane loads as its own i. */
 static ir_id line_of(shuffle *x, uint32_t i) {
-    return tile_add(&x->k, x->lane, i * LANES);
+    return tile_add(x->k.b, x->lane, i * LANES);
 }
 
 static void multiply(shuffle *x) {
@@ -92,12 +92,11 @@ static void multiply(shuffle *x) {
 
 /* Products become weights, 0 where a row does not see a key. */
 static void weigh(shuffle *x) {
-    tile_kernel *k = &x->k;
-    ir_builder *b = k->b;
+    ir_builder *b = x->k.b;
     const bool rows = back_owns_rows(x->w.t);
     ir_id mine = IR_NO_ID;
     for (uint32_t i = 0; i < OTHERS; i++) {
-        ir_id stats = x->own_stats, key = tile_add(k, x->w.first_other, i);
+        ir_id stats = x->own_stats, key = tile_add(b, x->w.first_other, i);
         if (!rows) {
             if (i % LANES == 0) mine = stats_of(x, line_of(x, i / LANES));
             stats = ir_subgroup_broadcast(b, mine, i % LANES);
@@ -105,7 +104,7 @@ static void weigh(shuffle *x) {
         }
         const ir_id place = ir_cast(b, IR_F32, key),
                     slope = wants_slopes(x) ? get(x, x->slopes, i) : IR_NO_ID,
-                    weight = back_weight(&x->w.x, k, x->w.t, get(x, x->weights, i), slope,
+                    weight = back_weight(&x->w.x, b, x->w.t, get(x, x->weights, i), slope,
                                          ir_extract(b, stats, 0), ir_extract(b, stats, 1));
         ir_id sees = ir_and(b, ir_ge(b, place, ir_extract(b, stats, 2)),
                             ir_le(b, place, ir_extract(b, stats, 3)));
@@ -134,12 +133,11 @@ static void add_others(shuffle *x, ir_id to, ir_id is) {
 
 /* Of scores, in weights. */
 static void add_scores(shuffle *x) {
-    tile_kernel *k = &x->k;
-    ir_builder *b = k->b;
+    ir_builder *b = x->k.b;
     const ir_id before = ir_get(b, x->most);
     ir_id now = before, sum;
     for (uint32_t i = 0; i < OTHERS; i++) {
-        const ir_id place = ir_cast(b, IR_F32, tile_add(k, x->w.first_other, i)),
+        const ir_id place = ir_cast(b, IR_F32, tile_add(b, x->w.first_other, i)),
                     sees = ir_and(b, ir_ge(b, place, ir_extract(b, x->own_stats, 2)),
                                   ir_le(b, place, ir_extract(b, x->own_stats, 3))),
                     score = ir_select(b, sees, ir_mul(b, get(x, x->weights, i), x->w.x.scale),
@@ -156,24 +154,23 @@ static void add_scores(shuffle *x) {
 
 /* With y d of each row. */
 static void finish_sums(shuffle *x, ir_id is) {
-    tile_kernel *k = &x->k;
-    ir_builder *b = k->b;
+    ir_builder *b = x->k.b;
     const attention_task *a = &x->w.t->a;
     ir_id query, head, first, end;
     back_row_of(&x->w, x->lane, &query, &head);
     ir_if(b, is);
     ir_set(b, x->slopes, ir_f32(b, 0));
     const ir_id e = elements(x),
-                at = tile_mul(k, ir_fma(b, query, ir_u32(b, a->n_head), head), a->d),
+                at = tile_mul(b, ir_fma(b, query, ir_u32(b, a->n_head), head), a->d),
                 y = ir_load(b, x->w.x.y, ir_add(b, ir_add(b, at, x->w.x.y_offset), e), FOUR),
-                d = back_read(k, &x->w.x.rows, 1, query, head, e, FOUR);
+                d = back_read(b, &x->w.x.rows, 1, query, head, e, FOUR);
     ir_id sum = ir_get(b, x->slopes);
     for (uint32_t c = 0; c < FOUR; c++)
         sum = ir_fma(b, ir_extract(b, y, c), ir_extract(b, d, c), sum);
     ir_set(b, x->slopes, sum);
     ir_end(b);
     back_keys_of(&x->w, query, &first, &end);
-    back_store_sums(&x->w.x, k, back_sums_at(&x->w, query, head), ir_get(b, x->most),
+    back_store_sums(&x->w.x, b, back_sums_at(&x->w, query, head), ir_get(b, x->most),
                     ir_get(b, x->total), ir_get(b, x->slopes), first, end);
     ir_end(b);
 }
@@ -186,16 +183,15 @@ static void clear(shuffle *x, ir_id to, ir_id is) {
     ir_end(b), ir_end(b);
 }
 
-beryl_status back_shuffle(lowering *l, const graph_node *node, const back_task *t,
-                          beryl_error *error) {
+beryl_status back_shuffle(lowering *l, const back_task *t) {
     shuffle x = {.w = {.own = LANES, .other = OTHERS}};
     tile_kernel *k = &x.k;
     const bool sums = t->kind == BACK_SUMS;
     const uint32_t lines = back_owns_rows(t) ? LANES : OTHERS;
     x.w.group = whole_divisor(t->a.n_head / t->a.n_kv, lines);
     x.w.queries = lines / x.w.group;
-    tile_begin(k, l, node, sums ? "attention_sums_shuffle" : "attention_back_shuffle", LANES);
-    ir_builder *b = k->b;
+    ir_builder *b =
+        tile_begin(k, l, sums ? "attention_sums_shuffle" : "attention_back_shuffle", LANES);
     ir_subgroup(b, LANES);
     back_walk_bind(&x.w, k, t);
     x.weights = ir_register(b, IR_F32, OTHERS);
@@ -223,5 +219,5 @@ beryl_status back_shuffle(lowering *l, const graph_node *node, const back_task *
     }
     back_others_end(&x.w);
     if (sums) finish_sums(&x, is);
-    return back_walk_end(&x.w, node, 1, error);
+    return back_walk_end(&x.w, 1);
 }

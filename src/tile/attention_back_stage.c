@@ -36,7 +36,7 @@ bool back_form_of(const lowering *l, const back_task *t, back_form *f) {
     const bool rows = back_owns_rows(t);
     const uint64_t others =
         (uint64_t)(rows ? a->n_row : a->n) * (rows ? a->n_kv : a->n_head) * a->d;
-    const uint32_t units = caps->compute_units ? caps->compute_units : 128;
+    const uint32_t units = tile_units(caps);
     const ir_type type = a->cache == TYPE_F16 ? IR_F16 : IR_BF16;
     if (!BUILD_HAS_C_TEXTS || caps->subgroup_size != LANES || !a->fast || a->d > D_MAX ||
         !back_reads(l, t, EIGHT) || a->n < LINES_FEW || a->n_row < LINES_FEW ||
@@ -144,27 +144,26 @@ void back_bind_matrix(back_matrix_kernel *m) {
         m->sum = ir_fragment(b, IR_ROLE_C, IR_F32, ROWS, TILE, DEPTH, f->each * m->n_column);
     }
     m->local = ir_local(b, 0);
-    m->lane = tile_rem(k, m->local, LANES);
-    m->warp = tile_div(k, m->local, LANES);
-    m->part = tile_rem(k, ir_group(b, 2), f->parts);
-    if (f->split > 1) m->w.share = tile_div(k, ir_group(b, 2), f->parts);
+    m->lane = tile_rem(b, m->local, LANES);
+    m->warp = tile_div(b, m->local, LANES);
+    m->part = tile_rem(b, ir_group(b, 2), f->parts);
+    if (f->split > 1) m->w.share = tile_div(b, ir_group(b, 2), f->parts);
 }
 
 /* ---- rows ------------------------------------------------------------------------------------ */
 
 ir_id back_stats_of(back_matrix_kernel *m, ir_id line) {
-    tile_kernel *k = &m->k;
-    ir_builder *b = k->b;
+    ir_builder *b = m->k.b;
     ir_id query, head, is = back_is_row(&m->w, line), all[4];
     back_row_of(&m->w, line, &query, &head);
     if (m->t->kind == BACK_SUMS) {
         attention_keys keys;
-        attention_keys_of(&m->w.x.places, k, &m->t->a, query, &keys);
+        attention_keys_of(&m->w.x.places, b, &m->t->a, query, &keys);
         ir_id some = ir_lt(b, keys.first, keys.end);
         is = ir_and(b, is, some);
         all[0] = all[1] = ir_f32(b, 0);
         all[2] = ir_cast(b, IR_F32, keys.first);
-        all[3] = ir_cast(b, IR_F32, tile_add(k, keys.end, UINT32_MAX));
+        all[3] = ir_cast(b, IR_F32, tile_add(b, keys.end, UINT32_MAX));
     } else {
         ir_id x = ir_load(b, m->w.x.sums, back_sums_at(&m->w, query, head), 4);
         for (uint32_t i = 0; i < 4; i++) all[i] = ir_extract(b, x, i);
@@ -176,17 +175,16 @@ ir_id back_stats_of(back_matrix_kernel *m, ir_id line) {
 }
 
 void back_reach(back_matrix_kernel *m, uint32_t lines, ir_id keep, ir_id range[4]) {
-    tile_kernel *k = &m->k;
-    ir_builder *b = k->b;
+    ir_builder *b = m->k.b;
     ir_id far = ir_f32(b, 3e38f), none = ir_f32(b, -1);
     range[0] = range[3] = far, range[1] = range[2] = none;
     for (uint32_t i = 0; i < lines; i += LANES) {
-        ir_id line = tile_add(k, m->lane, i);
+        ir_id line = tile_add(b, m->lane, i);
         if (lines < LANES) line = ir_min(b, line, ir_u32(b, lines - 1));
         ir_id of = back_stats_of(m, line), low = ir_extract(b, of, 2), high = ir_extract(b, of, 3),
               some = ir_le(b, low, high);
         if (keep != IR_NO_ID && lines < LANES) ir_if(b, ir_lt(b, m->lane, ir_u32(b, lines)));
-        if (keep != IR_NO_ID) ir_store(b, m->stats, ir_add(b, keep, tile_mul(k, line, 4)), of);
+        if (keep != IR_NO_ID) ir_store(b, m->stats, ir_add(b, keep, tile_mul(b, line, 4)), of);
         if (keep != IR_NO_ID && lines < LANES) ir_end(b);
         range[0] = ir_min(b, range[0], ir_select(b, some, low, far));
         range[1] = ir_max(b, range[1], ir_select(b, some, high, none));
@@ -206,7 +204,7 @@ static ir_id eight_of(back_matrix_kernel *m, bool own, uint32_t which, ir_id lin
     const bool guard = m->f.d != d;
     ir_id inside = guard ? ir_min(b, e, ir_u32(b, d - EIGHT)) : e, both[2];
     for (uint32_t i = 0; i < 2; i++)
-        both[i] = back_line_read(&m->w, own, which, line, tile_add(&m->k, inside, 4 * i), 4);
+        both[i] = back_line_read(&m->w, own, which, line, tile_add(b, inside, 4 * i), 4);
     ir_id x = ir_compose(b, both, 2);
     return guard ? ir_select(b, ir_splat(b, ir_lt(b, e, ir_u32(b, d)), EIGHT), x,
                              ir_number(b, IR_F32, EIGHT, 0))
@@ -214,25 +212,23 @@ static ir_id eight_of(back_matrix_kernel *m, bool own, uint32_t which, ir_id lin
 }
 
 void back_copy_others(back_matrix_kernel *m, ir_id slot) {
-    tile_kernel *k = &m->k;
-    ir_builder *b = k->b;
+    ir_builder *b = m->k.b;
     const back_form *f = &m->f;
     const attention_task *a = &m->t->a;
     const uint32_t eights = f->d / EIGHT, threads = f->warps * LANES;
     assert(f->other * eights % threads == 0);
     for (uint32_t turn = 0; turn < f->other * eights; turn += threads) {
-        ir_id number = tile_add(k, m->local, turn), line = tile_div(k, number, eights),
-              e = tile_mul(k, tile_rem(k, number, eights), EIGHT), at, head;
+        ir_id number = tile_add(b, m->local, turn), line = tile_div(b, number, eights),
+              e = tile_mul(b, tile_rem(b, number, eights), EIGHT), at, head;
         const uint32_t heads = back_line_of(&m->w, false, line, &at, &head) ? a->n_head : a->n_kv;
-        ir_id from = ir_add(b, tile_mul(k, ir_fma(b, at, ir_u32(b, heads), head), a->d), e),
-              to = ir_add(
-                  b, slot,
-                  attention_staged_at(&m->k, m->f.direct, line_of(&m->f), line, e, f->other));
+        ir_id from = ir_add(b, tile_mul(b, ir_fma(b, at, ir_u32(b, heads), head), a->d), e),
+              to = ir_add(b, slot,
+                          attention_staged_at(b, m->f.direct, line_of(&m->f), line, e, f->other));
         const uint32_t begins[BACK_HALVES] = {m->other_at[0], m->other_at[1], m->twin_at};
         const ir_memory memory[BACK_HALVES] = {m->other[0], m->other[1], m->twin};
         for (uint32_t i = 0; i < BACK_HALVES; i++)
             if (back_halves_has(m->t, f->type, i))
-                ir_copy_async(b, memory[i], tile_add(k, to, begins[i]), m->halves[i], from,
+                ir_copy_async(b, memory[i], tile_add(b, to, begins[i]), m->halves[i], from,
                               2 * EIGHT, IR_NO_ID);
     }
     ir_copy_commit(b);
@@ -245,8 +241,7 @@ void back_arrive(back_matrix_kernel *m) {
 
 /* Pair `which` of lines of a tile; of others with their twin. */
 static void stage(back_matrix_kernel *m, bool own, uint32_t which) {
-    tile_kernel *k = &m->k;
-    ir_builder *b = k->b;
+    ir_builder *b = m->k.b;
     const back_form *f = &m->f;
     const uint32_t lines = own ? f->own : f->other, eights = f->d / EIGHT, n = lines * eights,
                    threads = f->warps * LANES, turns = (n + threads - 1) / threads,
@@ -255,15 +250,15 @@ static void stage(back_matrix_kernel *m, bool own, uint32_t which) {
     ir_id turn = ir_loop(b, ir_u32(b, 0), ir_u32(b, turns), ir_u32(b, ahead));
     ir_id x[EIGHTS_AHEAD], at[EIGHTS_AHEAD], is[EIGHTS_AHEAD];
     for (uint32_t i = 0; i < ahead; i++) {
-        ir_id number = ir_add(b, m->local, tile_mul(k, tile_add(k, turn, i), threads));
-        ir_id line = tile_div(k, number, eights),
-              e = tile_mul(k, tile_rem(k, number, eights), EIGHT);
+        ir_id number = ir_add(b, m->local, tile_mul(b, tile_add(b, turn, i), threads));
+        ir_id line = tile_div(b, number, eights),
+              e = tile_mul(b, tile_rem(b, number, eights), EIGHT);
         is[i] = ir_lt(b, line, ir_u32(b, lines));
         line = ir_min(b, line, ir_u32(b, lines - 1));
         x[i] = eight_of(m, own, which, line, e);
         if (own && m->t->kind == BACK_SUMS) x[i] = ir_mul(b, x[i], ir_splat(b, m->scale, EIGHT));
-        at[i] = attention_staged_at(&m->k, m->f.direct, line_of(&m->f), line, e, lines);
-        if (f->direct) at[i] = tile_add(k, at[i], m->own_at[which]);
+        at[i] = attention_staged_at(b, m->f.direct, line_of(&m->f), line, e, lines);
+        if (f->direct) at[i] = tile_add(b, at[i], m->own_at[which]);
     }
     for (uint32_t i = 0; i < ahead; i++) {
         const bool some = n % (threads * ahead);

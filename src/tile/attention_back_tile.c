@@ -7,7 +7,7 @@
  * at a time, and a lane keeps its lines by d / across columns of the sum. */
 #include "tile/attention_back.h"
 
-enum { PAD = 4, EACH_MAX = 8, D_MAX = 512, UNITS = 128, TURNS = 4, PART_MIN = 8 };
+enum { PAD = 4, EACH_MAX = 8, D_MAX = 512, TURNS = 4, PART_MIN = 8 };
 
 typedef struct form {
     /* lanes that share lines; lines of a lane, lanes down, other lines of a lane, elements staged,
@@ -62,8 +62,7 @@ static bool form_at(const lowering *l, const back_task *t, uint32_t i, form *f) 
     f->own = f->each * f->down;
     f->other = f->each_other * f->across;
     f->lanes = f->down * f->across;
-    const uint32_t rows = back_owns_rows(t) ? f->own : f->other,
-                   units = caps->compute_units ? caps->compute_units : UNITS;
+    const uint32_t rows = back_owns_rows(t) ? f->own : f->other, units = tile_units(caps);
     while (!back_owns_rows(t) && !device_is_processor(caps) && heads % 2 == 0 &&
            (uint64_t)whole_over(a->n_row, f->own) * a->n_kv * f->split < units)
         f->split *= 2, heads /= 2;
@@ -77,7 +76,7 @@ static bool form_at(const lowering *l, const back_task *t, uint32_t i, form *f) 
 
 /* The first that has work for all units of the device; else the one with the most workgroups. */
 static uint32_t rule_of(const lowering *l, const back_task *t) {
-    const uint32_t units = l->caps->compute_units ? l->caps->compute_units : UNITS;
+    const uint32_t units = tile_units(l->caps);
     const attention_task *a = &t->a;
     uint64_t most = 0;
     uint32_t best = FORMS;
@@ -157,8 +156,8 @@ static void bind(tile *t) {
     }
     if (back_owns_rows(t->t)) t->of_own = ir_register(b, IR_F32, f->each * 4);
     t->local = ir_local(b, 0);
-    t->across = tile_rem(k, t->local, f->across);
-    t->down = tile_div(k, t->local, f->across);
+    t->across = tile_rem(b, t->local, f->across);
+    t->down = tile_div(b, t->local, f->across);
 }
 
 /* ---- to workgroup memory --------------------------------------------------------------------- */
@@ -179,32 +178,30 @@ static ir_id line_read(tile *t, bool own, uint32_t which, ir_id line, ir_id e) {
  * p / each_other + p % each_other * across, so that what lanes beside each other store of weights
  * later falls into different banks. */
 static void stage_part(tile *t, bool own, uint32_t which, ir_id part) {
-    tile_kernel *k = &t->k;
-    ir_builder *b = k->b;
+    ir_builder *b = t->k.b;
     const form *f = &t->f;
     const uint32_t lines = own ? f->own : f->other, unit = f->unit,
                    base = own ? 0 : f->part * f->own;
-    ir_id i = share(t, lines * f->part / unit), place = tile_rem(k, i, lines), line = place,
-          e = tile_mul(k, tile_div(k, i, lines), unit);
+    ir_id i = share(t, lines * f->part / unit), place = tile_rem(b, i, lines), line = place,
+          e = tile_mul(b, tile_div(b, i, lines), unit);
     if (!own)
-        line = ir_add(b, tile_div(k, place, f->each_other),
-                      tile_mul(k, tile_rem(k, place, f->each_other), f->across));
+        line = ir_add(b, tile_div(b, place, f->each_other),
+                      tile_mul(b, tile_rem(b, place, f->each_other), f->across));
     ir_id x = line_read(t, own, which, line, ir_add(b, part, e));
     for (uint32_t j = 0; j < unit; j++)
         ir_store(b, t->stage,
-                 tile_add(k, ir_add(b, tile_mul(k, tile_add(k, e, j), lines), place), base),
+                 tile_add(b, ir_add(b, tile_mul(b, tile_add(b, e, j), lines), place), base),
                  unit == 1 ? x : ir_extract(b, x, j));
     ir_end(b);
 }
 
 /* Other lines from `base` of the tile on as [line, element]. */
 static void stage_lines(tile *t, ir_id base) {
-    tile_kernel *k = &t->k;
-    ir_builder *b = k->b;
+    ir_builder *b = t->k.b;
     const form *f = &t->f;
     const uint32_t whole = whole_of(f, t->t->a.d), units = whole / f->unit;
-    ir_id i = share(t, f->lines * units), line = tile_div(k, i, units),
-          e = tile_mul(k, tile_rem(k, i, units), f->unit);
+    ir_id i = share(t, f->lines * units), line = tile_div(b, i, units),
+          e = tile_mul(b, tile_rem(b, i, units), f->unit);
     ir_store(b, t->stage, ir_fma(b, line, ir_u32(b, whole), e),
              line_read(t, false, t->t->kind == BACK_V, ir_add(b, base, line), e));
     ir_end(b);
@@ -213,14 +210,13 @@ static void stage_lines(tile *t, ir_id base) {
 /* ---- work ------------------------------------------------------------------------------------ */
 
 static void add_product(tile *t, ir_memory to, ir_id e) {
-    tile_kernel *k = &t->k;
-    ir_builder *b = k->b;
+    ir_builder *b = t->k.b;
     const form *f = &t->f;
     const uint32_t n = f->each_other;
     ir_id own[EACH_MAX];
-    tile_load_some(&t->k, t->stage,
-                   ir_add(b, tile_mul(k, e, f->own), tile_mul(k, t->down, f->each)), f->each, own);
-    ir_id at = tile_add(k, ir_add(b, tile_mul(k, e, f->other), tile_mul(k, t->across, n)),
+    tile_load_some(b, t->stage, ir_add(b, tile_mul(b, e, f->own), tile_mul(b, t->down, f->each)),
+                   f->each, own);
+    ir_id at = tile_add(b, ir_add(b, tile_mul(b, e, f->other), tile_mul(b, t->across, n)),
                         f->part * f->own);
     ir_id other = ir_load(b, t->stage, at, n);
     for (uint32_t r = 0; r < f->each; r++) {
@@ -241,23 +237,22 @@ static void multiply(tile *t, ir_memory to, uint32_t which) {
     stage_part(t, false, which, part);
     ir_barrier(b);
     ir_id e = turns(t, f->part);
-    for (uint32_t i = 0; i < TURNS; i++) add_product(t, to, tile_add(&t->k, e, i));
+    for (uint32_t i = 0; i < TURNS; i++) add_product(t, to, tile_add(b, e, i));
     ir_end(b);
     ir_end(b);
 }
 
 static ir_id other_line(tile *t, uint32_t i) {
-    return tile_add(&t->k, t->across, i * t->f.across);
+    return tile_add(t->k.b, t->across, i * t->f.across);
 }
 
 static ir_id own_line(tile *t, uint32_t r) {
-    return tile_add(&t->k, tile_mul(&t->k, t->down, t->f.each), r);
+    return tile_add(t->k.b, tile_mul(t->k.b, t->down, t->f.each), r);
 }
 
 /* Products become weights, in workgroup memory. */
 static void weigh(tile *t) {
-    tile_kernel *k = &t->k;
-    ir_builder *b = k->b;
+    ir_builder *b = t->k.b;
     const form *f = &t->f;
     const bool rows = back_owns_rows(t->t);
     const uint32_t wide = f->each % 4 == 0 ? 4 : 2;
@@ -278,28 +273,27 @@ static void weigh(tile *t) {
                 ir_and(b, ir_ge(b, key, ir_extract(b, of, 2)), ir_le(b, key, ir_extract(b, of, 3)));
             if (!rows) sees = ir_and(b, sees, is);
             ir_id weight =
-                back_weight(&t->w.x, k, t->t, ir_load(b, t->scores, place, 1),
+                back_weight(&t->w.x, b, t->t, ir_load(b, t->scores, place, 1),
                             t->t->kind == BACK_V ? IR_NO_ID : ir_load(b, t->slopes, place, 1),
                             ir_extract(b, of, 0), ir_extract(b, of, 1));
             weights[r] = ir_select(b, sees, weight, ir_f32(b, 0));
         }
-        ir_id at = ir_add(b, tile_mul(k, line, f->own + PAD), tile_mul(k, t->down, f->each));
+        ir_id at = ir_add(b, tile_mul(b, line, f->own + PAD), tile_mul(b, t->down, f->each));
         for (uint32_t r = 0; r < f->each; r += wide)
-            ir_store(b, t->weights, tile_add(k, at, r), ir_compose(b, weights + r, wide));
+            ir_store(b, t->weights, tile_add(b, at, r), ir_compose(b, weights + r, wide));
     }
 }
 
 static void add_line(tile *t, ir_id base, ir_id line) {
-    tile_kernel *k = &t->k;
-    ir_builder *b = k->b;
+    ir_builder *b = t->k.b;
     const form *f = &t->f;
     ir_id weights[EACH_MAX];
     tile_load_some(
-        &t->k, t->weights,
-        ir_add(b, tile_mul(k, ir_add(b, base, line), f->own + PAD), tile_mul(k, t->down, f->each)),
+        b, t->weights,
+        ir_add(b, tile_mul(b, ir_add(b, base, line), f->own + PAD), tile_mul(b, t->down, f->each)),
         f->each, weights);
     for (uint32_t c = 0; c < f->columns; c++) {
-        ir_id column = tile_add(k, tile_mul(k, t->across, f->wide), c * f->across * f->wide);
+        ir_id column = tile_add(b, tile_mul(b, t->across, f->wide), c * f->across * f->wide);
         ir_id x = ir_load(b, t->stage, ir_fma(b, line, ir_u32(b, whole_of(f, t->t->a.d)), column),
                           f->wide);
         for (uint32_t r = 0; r < f->each; r++) {
@@ -323,7 +317,7 @@ static void turn(tile *t) {
     stage_lines(t, base);
     ir_barrier(b);
     ir_id line = turns(t, f->lines);
-    for (uint32_t i = 0; i < TURNS; i++) add_line(t, base, tile_add(&t->k, line, i));
+    for (uint32_t i = 0; i < TURNS; i++) add_line(t, base, tile_add(b, line, i));
     ir_end(b);
     ir_end(b);
 }
@@ -331,8 +325,7 @@ static void turn(tile *t) {
 /* ---- sums of rows ---------------------------------------------------------------------------- */
 
 static void sums_turn(tile *t) {
-    tile_kernel *k = &t->k;
-    ir_builder *b = k->b;
+    ir_builder *b = t->k.b;
     const form *f = &t->f;
     multiply(t, t->scores, 0);
     for (uint32_t r = 0; r < f->each; r++) {
@@ -357,17 +350,16 @@ static void sums_turn(tile *t) {
 
 /* The numbers of the lanes that share lines, joined in each of them; `weights` is free. */
 static void join(tile *t, ir_op op, ir_memory x) {
-    tile_kernel *k = &t->k;
-    ir_builder *b = k->b;
+    ir_builder *b = t->k.b;
     const form *f = &t->f;
-    ir_id own = tile_mul(k, t->down, f->each), sum[EACH_MAX];
+    ir_id own = tile_mul(b, t->down, f->each), sum[EACH_MAX];
     for (uint32_t r = 0; r < f->each; r++)
-        ir_store(b, t->weights, ir_add(b, tile_mul(k, t->across, f->own), tile_add(k, own, r)),
+        ir_store(b, t->weights, ir_add(b, tile_mul(b, t->across, f->own), tile_add(b, own, r)),
                  ir_load(b, x, ir_u32(b, r), 1));
     ir_barrier(b);
     for (uint32_t l = 0; l < f->across; l++) {
         ir_id other[EACH_MAX];
-        tile_load_some(&t->k, t->weights, tile_add(k, own, l * f->own), f->each, other);
+        tile_load_some(b, t->weights, tile_add(b, own, l * f->own), f->each, other);
         for (uint32_t r = 0; r < f->each; r++)
             sum[r] = l ? ir_binary(b, op, sum[r], other[r]) : other[r];
     }
@@ -376,22 +368,21 @@ static void join(tile *t, ir_op op, ir_memory x) {
 }
 
 static void sums_finish(tile *t) {
-    tile_kernel *k = &t->k;
-    ir_builder *b = k->b;
+    ir_builder *b = t->k.b;
     const form *f = &t->f;
     const attention_task *a = &t->t->a;
     for (uint32_t r = 0; r < f->each; r++) {
         ir_id query, head,
-            part = ir_loop(b, tile_mul(k, t->across, f->unit), ir_u32(b, a->d),
+            part = ir_loop(b, tile_mul(b, t->across, f->unit), ir_u32(b, a->d),
                            ir_u32(b, f->across * f->unit));
         back_row_of(&t->w, own_line(t, r), &query, &head);
         ir_id y = ir_load(b, t->w.x.y,
-                          ir_add(b, tile_mul(k, ir_fma(b, query, ir_u32(b, a->n_head), head), a->d),
+                          ir_add(b, tile_mul(b, ir_fma(b, query, ir_u32(b, a->n_head), head), a->d),
                                  ir_add(b, t->w.x.y_offset, part)),
                           f->unit);
-        ir_id product = ir_mul(b, y, back_read(k, &t->w.x.rows, 1, query, head, part, f->unit));
+        ir_id product = ir_mul(b, y, back_read(b, &t->w.x.rows, 1, query, head, part, f->unit));
         ir_store(b, t->delta, ir_u32(b, r),
-                 ir_add(b, ir_load(b, t->delta, ir_u32(b, r), 1), tile_sum_vector(k, product)));
+                 ir_add(b, ir_load(b, t->delta, ir_u32(b, r), 1), tile_sum_vector(b, product)));
         ir_end(b);
     }
     ir_memory before = ir_register(b, IR_F32, f->each);
@@ -412,7 +403,7 @@ static void sums_finish(tile *t) {
         back_row_of(&t->w, line, &query, &head);
         back_keys_of(&t->w, query, &first, &end);
         ir_if(b, back_is_row(&t->w, line));
-        back_store_sums(&t->w.x, k, back_sums_at(&t->w, query, head), ir_load(b, t->most, at, 1),
+        back_store_sums(&t->w.x, b, back_sums_at(&t->w, query, head), ir_load(b, t->most, at, 1),
                         ir_load(b, t->total, at, 1), ir_load(b, t->delta, at, 1), first, end);
         ir_end(b);
     }
@@ -455,21 +446,20 @@ static void begin_rows(tile *t) {
 }
 
 static void finish(tile *t) {
-    tile_kernel *k = &t->k;
-    ir_builder *b = k->b;
+    ir_builder *b = t->k.b;
     const form *f = &t->f;
     const attention_task *a = &t->t->a;
     for (uint32_t r = 0; r < f->each; r++) {
         ir_id is, at = back_result_at(&t->w, own_line(t, r), &is);
         ir_if(b, is);
         for (uint32_t c = 0; c < f->columns; c++) {
-            ir_id column = tile_add(k, tile_mul(k, t->across, f->wide), c * f->across * f->wide);
+            ir_id column = tile_add(b, tile_mul(b, t->across, f->wide), c * f->across * f->wide);
             const bool beyond = (c + 1) * f->across * f->wide > a->d;
             ir_id x = ir_load(b, t->sums, ir_u32(b, (r * f->columns + c) * f->wide), f->wide);
             /* without whole vectors in a line one by one */
             const uint32_t n = a->d % f->wide ? f->wide : 1, width = f->wide / n;
             for (uint32_t i = 0; i < n; i++) {
-                ir_id e = tile_add(k, column, i);
+                ir_id e = tile_add(b, column, i);
                 if (beyond) ir_if(b, ir_lt(b, e, ir_u32(b, a->d)));
                 ir_store(b, t->w.x.out, ir_add(b, at, e),
                          width == f->wide ? x : ir_extract(b, x, i));
@@ -480,17 +470,16 @@ static void finish(tile *t) {
     }
 }
 
-beryl_status back_tile(lowering *l, const graph_node *node, const back_task *task,
-                       beryl_error *error) {
+beryl_status back_tile(lowering *l, const back_task *task) {
     static const char *const names[] = {[BACK_Q] = "attention_back_q",
                                         [BACK_K] = "attention_back_k",
                                         [BACK_V] = "attention_back_v",
                                         [BACK_SUMS] = "attention_sums"};
     back_task own = *task;
     tile t = {.t = &own};
-    if (!choose_form(l, task, &t.f)) return lower_refuse(l, node, "heads of this shape", error);
+    if (!choose_form(l, task, &t.f)) return lower_refuse(l, l->node, "heads of this shape");
     own.split = t.f.split;
-    tile_begin(&t.k, l, node, names[task->kind], t.f.lanes);
+    tile_begin(&t.k, l, names[task->kind], t.f.lanes);
     bind(&t);
     begin(&t);
     back_own(&t.w);
@@ -501,5 +490,5 @@ beryl_status back_tile(lowering *l, const graph_node *node, const back_task *tas
     back_others_end(&t.w);
     if (task->kind == BACK_SUMS) sums_finish(&t);
     else finish(&t);
-    return back_walk_end(&t.w, node, 1, error);
+    return back_walk_end(&t.w, 1);
 }

@@ -90,29 +90,28 @@ static void bind(block *x) {
 
 /* Query and head of a row; rows that have no query: those of the last one. */
 static ir_id query_of(block *x, ir_id row) {
-    return ir_min(x->k.b, tile_div(&x->k, row, x->f.group),
-                  tile_add(&x->k, x->rows.n_query, UINT32_MAX));
+    return ir_min(x->k.b, tile_div(x->k.b, row, x->f.group),
+                  tile_add(x->k.b, x->rows.n_query, UINT32_MAX));
 }
 
 static ir_id head_of(block *x, ir_id row) {
-    return ir_add(x->k.b, x->rows.first_head, tile_rem(&x->k, row, x->f.group));
+    return ir_add(x->k.b, x->rows.first_head, tile_rem(x->k.b, row, x->f.group));
 }
 
 /* Queries, times the scale; no sums yet. */
 static void begin(block *x) {
-    tile_kernel *k = &x->k;
-    ir_builder *b = k->b;
+    ir_builder *b = x->k.b;
     const attention_task *a = x->a;
     ir_id row = block_steps(&x->v, x->f.rows, 1);
     ir_id query = ir_add(b, x->rows.first_query, query_of(x, row));
     ir_id from =
-        ir_add(b, tile_mul(k, query, a->q_stride[0]), tile_mul(k, head_of(x, row), a->q_stride[1]));
+        ir_add(b, tile_mul(b, query, a->q_stride[0]), tile_mul(b, head_of(x, row), a->q_stride[1]));
     from = ir_add(b, from, x->q_offset);
     ir_id e = block_steps(&x->v, a->d, x->reads);
     ir_id line =
         ir_mul(b, ir_load(b, x->q, ir_add(b, from, e), x->reads), ir_splat(b, x->scale, x->reads));
     for (uint32_t i = 0; i < x->reads; i++)
-        ir_store(b, x->queries, ir_add(b, block_at(&x->v, tile_add(k, e, i), 0), row),
+        ir_store(b, x->queries, ir_add(b, block_at(&x->v, tile_add(b, e, i), 0), row),
                  ir_extract(b, line, i));
     ir_end(b);
     ir_end(b);
@@ -127,11 +126,10 @@ static void begin(block *x) {
 
 /* Keys or values from `first` on, of a block. */
 static void fetch(block *x, const attention_cache *cache, ir_id first) {
-    tile_kernel *k = &x->k;
-    ir_builder *b = k->b;
+    ir_builder *b = x->k.b;
     ir_id key = block_steps(&x->v, x->f.keys, 1);
     ir_id from = attention_rows_key(&x->rows, cache, ir_add(b, first, key)),
-          to = tile_mul(k, key, x->a->d);
+          to = tile_mul(b, key, x->a->d);
     ir_id e = block_steps(&x->v, x->a->d, x->reads);
     ir_store(b, x->lines, ir_add(b, to, e),
              attention_cache_read(cache, ir_add(b, from, e), x->reads));
@@ -143,22 +141,21 @@ static void fetch(block *x, const attention_cache *cache, ir_id first) {
 
 /* By parts of the elements: long sums of one number after another lose bits. */
 static void score(block *x) {
-    tile_kernel *k = &x->k;
-    ir_builder *b = k->b;
+    ir_builder *b = x->k.b;
     const form *f = &x->f;
     const uint32_t d = x->a->d, n = f->vectors * f->each;
-    ir_id key = block_steps(&x->v, f->keys, f->each), from = tile_mul(k, key, d);
-    ir_id first = tile_mul(k, key, f->rows);
+    ir_id key = block_steps(&x->v, f->keys, f->each), from = tile_mul(b, key, d);
+    ir_id first = tile_mul(b, key, f->rows);
     for (uint32_t i = 0; d > PART && i < n; i++)
-        ir_store(b, x->weights, tile_add(k, first, i * f->wide), block_number(&x->v, 0));
+        ir_store(b, x->weights, tile_add(b, first, i * f->wide), block_number(&x->v, 0));
     ir_id base = d > PART ? block_steps(&x->v, d, PART) : x->v.zero;
     for (uint32_t i = 0; i < n; i++) ir_store(b, x->v.part[i], x->v.zero, block_number(&x->v, 0));
-    ir_id end = ir_min(b, tile_add(k, base, PART), ir_u32(b, d)),
+    ir_id end = ir_min(b, tile_add(b, base, PART), ir_u32(b, d)),
           e = ir_loop(b, base, end, ir_u32(b, 1));
     block_add(&x->v, x->queries, e, x->lines, ir_add(b, from, e), d);
     ir_end(b);
     for (uint32_t i = 0; i < n; i++) {
-        ir_id to = tile_add(k, first, i * f->wide),
+        ir_id to = tile_add(b, first, i * f->wide),
               sum = block_load(&x->v, x->v.part[i % f->vectors * f->each + i / f->vectors],
                                x->v.zero);
         if (d > PART) sum = ir_add(b, sum, block_load(&x->v, x->weights, to));
@@ -170,12 +167,8 @@ static void score(block *x) {
 
 /* Where some row does not see some key of the block. */
 static void mask(block *x, ir_id first) {
-    tile_kernel *k = &x->k;
-    ir_builder *b = k->b;
-    ir_id whole =
-        ir_and(b, ir_ge(b, first, ir_get(b, x->rows.inner_low)),
-               ir_le(b, tile_add(k, first, x->f.keys - 1), ir_get(b, x->rows.inner_high)));
-    ir_if(b, ir_not(b, whole));
+    ir_builder *b = x->k.b;
+    ir_if(b, ir_not(b, attention_rows_all_see(&x->rows, first, x->f.keys)));
     ir_id key = block_steps(&x->v, x->f.keys, 1), place = block_many(&x->v, ir_add(b, first, key));
     for (uint32_t v = 0; v < x->f.vectors; v++) {
         ir_id at = block_at(&x->v, key, v);
@@ -218,28 +211,26 @@ static void add_values(block *x) {
     for (uint32_t i = 0; i < f->each; i++)
         for (uint32_t v = 0; v < f->vectors; v++)
             ir_store(b, x->v.part[v * f->each + i], x->v.zero,
-                     ir_mul(b,
-                            block_load(&x->v, x->sums, block_at(&x->v, tile_add(&x->k, e, i), v)),
+                     ir_mul(b, block_load(&x->v, x->sums, block_at(&x->v, tile_add(b, e, i), v)),
                             block_of(&x->v, x->keep, v)));
     ir_id key = block_steps(&x->v, f->keys, 1);
-    block_add(&x->v, x->weights, key, x->lines, ir_add(b, tile_mul(&x->k, key, x->a->d), e), 1);
+    block_add(&x->v, x->weights, key, x->lines, ir_add(b, tile_mul(b, key, x->a->d), e), 1);
     ir_end(b);
     for (uint32_t i = 0; i < f->each; i++)
         for (uint32_t v = 0; v < f->vectors; v++)
-            ir_store(b, x->sums, block_at(&x->v, tile_add(&x->k, e, i), v),
+            ir_store(b, x->sums, block_at(&x->v, tile_add(b, e, i), v),
                      block_load(&x->v, x->v.part[v * f->each + i], x->v.zero));
     ir_end(b);
 }
 
 static void finish(block *x) {
-    tile_kernel *k = &x->k;
-    ir_builder *b = k->b;
-    ir_id row = block_steps(&x->v, x->f.rows, 1), query = tile_div(k, row, x->f.group);
+    ir_builder *b = x->k.b;
+    ir_id row = block_steps(&x->v, x->f.rows, 1), query = tile_div(b, row, x->f.group);
     ir_if(b, ir_lt(b, query, x->rows.n_query));
-    ir_id factor = attention_inverse(k, ir_load(b, x->total, row, 1));
-    ir_id to = ir_add(b, tile_mul(k, ir_add(b, x->rows.first_query, query), x->a->n_head),
+    ir_id factor = attention_inverse(b, ir_load(b, x->total, row, 1));
+    ir_id to = ir_add(b, tile_mul(b, ir_add(b, x->rows.first_query, query), x->a->n_head),
                       head_of(x, row));
-    to = tile_mul(k, to, x->a->d);
+    to = tile_mul(b, to, x->a->d);
     ir_id e = block_steps(&x->v, x->a->d, 1);
     ir_store(b, x->out, ir_add(b, to, e),
              ir_mul(b, ir_load(b, x->sums, ir_add(b, block_at(&x->v, e, 0), row), 1), factor));
@@ -248,17 +239,15 @@ static void finish(block *x) {
     ir_end(b);
 }
 
-beryl_status attention_block(lowering *l, const graph_node *node, const attention_task *a,
-                             beryl_error *error) {
+beryl_status attention_block(lowering *l, const attention_task *a) {
     block x = {.a = a};
     tile_kernel *k = &x.k;
-    if (!form_of(l->caps, a, &x.f)) return lower_refuse(l, node, "heads of this shape", error);
-    tile_begin(k, l, node, "attention_block", 1);
-    ir_builder *b = k->b;
+    if (!form_of(l->caps, a, &x.f)) return lower_refuse(l, l->node, "heads of this shape");
+    ir_builder *b = tile_begin(k, l, "attention_block", 1);
     bind(&x);
     begin(&x);
     attention_rows_begin(&x.rows);
-    ir_id first = ir_loop(b, ir_get(b, x.rows.from), tile_add(k, ir_get(b, x.rows.to), 1),
+    ir_id first = ir_loop(b, ir_get(b, x.rows.from), tile_add(b, ir_get(b, x.rows.to), 1),
                           ir_u32(b, x.f.keys));
     fetch(&x, &x.keys, first);
     score(&x);
@@ -270,5 +259,5 @@ beryl_status attention_block(lowering *l, const graph_node *node, const attentio
     attention_rows_end(&x.rows);
     finish(&x);
     return tile_end_3d(k, a->rows, x.f.queries, (lower_count){a->n_head / x.f.group, 0}, 1,
-                       (lower_count){1, 0}, 1, error);
+                       (lower_count){1, 0});
 }

@@ -41,7 +41,7 @@ static inline ir_id block_number(const block_vectors *v, float value) {
 
 /* Of [.., lines]: where vector i of entry `at` begins. */
 static inline ir_id block_at(const block_vectors *v, ir_id at, uint32_t i) {
-    return tile_add(v->k, tile_mul(v->k, at, v->lines), i * v->wide);
+    return tile_add(v->k->b, tile_mul(v->k->b, at, v->lines), i * v->wide);
 }
 
 static inline ir_id block_load(const block_vectors *v, ir_memory from, ir_id at) {
@@ -61,7 +61,7 @@ static inline void block_add(const block_vectors *x, ir_memory vectors, ir_id at
     ir_id own[BLOCK_VECTORS_MAX];
     for (uint32_t v = 0; v < x->n; v++) own[v] = block_load(x, vectors, block_at(x, at, v));
     for (uint32_t i = 0; i < x->each; i++) {
-        ir_id y = block_many(x, ir_load(b, from, tile_add(x->k, numbers, i * stride), 1));
+        ir_id y = block_many(x, ir_load(b, from, tile_add(b, numbers, i * stride), 1));
         for (uint32_t v = 0; v < x->n; v++) {
             ir_memory to = x->part[v * x->each + i];
             ir_store(b, to, x->zero, ir_fma(b, own[v], y, block_load(x, to, x->zero)));

@@ -148,41 +148,38 @@ static ir_id bound_at(const attention_cache *c, ir_id i) {
 
 ir_id attention_cache_at(const attention_cache *c, ir_id base, ir_id place, ir_id kv,
                          uint32_t unit) {
-    tile_kernel *k = c->k;
-    ir_id row = ir_add(k->b, base, place);
+    ir_builder *b = c->k->b;
+    ir_id row = ir_add(b, base, place);
     if (c->stride[1] == c->d && c->stride[0] == c->n_kv * c->d)
-        return tile_mul(k, ir_add(k->b, tile_mul(k, row, c->n_kv), kv), c->d / unit);
-    return ir_add(k->b, tile_mul(k, row, c->stride[0] / unit),
-                  tile_mul(k, kv, c->stride[1] / unit));
+        return tile_mul(b, ir_add(b, tile_mul(b, row, c->n_kv), kv), c->d / unit);
+    return ir_add(b, tile_mul(b, row, c->stride[0] / unit), tile_mul(b, kv, c->stride[1] / unit));
 }
 
 static void take_apart(ir_builder *b, ir_id vector, uint32_t n, ir_id *parts) {
     for (uint32_t i = 0; i < n; i++) parts[i] = ir_extract(b, vector, i);
 }
 
-void attention_cache_load(const attention_cache *c, ir_id eight, ir_id *raw) {
-    tile_kernel *k = c->k;
-    ir_builder *b = k->b;
+static void load_raw(const attention_cache *c, ir_id eight, ir_id *raw) {
+    ir_builder *b = c->k->b;
     if (c->type == TYPE_F32) {
-        ir_id element = tile_mul(k, eight, ATTENTION_EIGHT);
+        ir_id element = tile_mul(b, eight, ATTENTION_EIGHT);
         if (c->offset != IR_NO_ID) element = ir_add(b, element, c->offset);
         take_apart(b, ir_load(b, c->at, bound_at(c, element), 4), 4, raw);
-        take_apart(b, ir_load(b, c->at, bound_at(c, tile_add(k, element, 4)), 4), 4, raw + 4);
+        take_apart(b, ir_load(b, c->at, bound_at(c, tile_add(b, element, 4)), 4), 4, raw + 4);
     } else if (c->type == TYPE_F16) {
-        ir_id word = tile_mul(k, eight, 4);
-        if (c->offset != IR_NO_ID) word = ir_add(b, word, tile_shr(k, c->offset, 1));
+        ir_id word = tile_mul(b, eight, 4);
+        if (c->offset != IR_NO_ID) word = ir_add(b, word, tile_shr(b, c->offset, 1));
         take_apart(b, ir_load(b, c->at, bound_at(c, word), 4), 4, raw);
     } else {
-        take_apart(b, ir_load(b, c->at, bound_at(c, tile_mul(k, eight, 2)), 2), 2, raw);
+        take_apart(b, ir_load(b, c->at, bound_at(c, tile_mul(b, eight, 2)), 2), 2, raw);
         ir_id scales =
-            ir_load(b, c->at, bound_at(c, tile_add(k, tile_shr(k, eight, 3), c->plane)), 1);
-        raw[2] = ir_shr(b, scales, tile_and(k, tile_shl(k, eight, 2), 16));
+            ir_load(b, c->at, bound_at(c, tile_add(b, tile_shr(b, eight, 3), c->plane)), 1);
+        raw[2] = ir_shr(b, scales, tile_and(b, tile_shl(b, eight, 2), 16));
     }
 }
 
-ir_id attention_cache_values(const attention_cache *c, const ir_id *raw) {
-    tile_kernel *k = c->k;
-    ir_builder *b = k->b;
+static ir_id values_of(const attention_cache *c, const ir_id *raw) {
+    ir_builder *b = c->k->b;
     if (c->type == TYPE_F32) return ir_compose(b, raw, 8);
     if (c->type == TYPE_F16)
         return ir_cast(b, IR_F32, ir_bitcast(b, IR_F16, 8, ir_compose(b, raw, 4)));
@@ -194,7 +191,7 @@ ir_id attention_cache_values(const attention_cache *c, const ir_id *raw) {
 
 void attention_cache_fetch(const attention_cache *c, ir_id eight, ir_memory to, uint32_t place) {
     ir_id raw[ATTENTION_RAW_MAX];
-    attention_cache_load(c, eight, raw);
+    load_raw(c, eight, raw);
     for (uint32_t w = 0; w < c->raw; w++)
         ir_store(c->k->b, to, ir_u32(c->k->b, place * c->raw + w), raw[w]);
 }
@@ -203,7 +200,7 @@ ir_id attention_cache_fetched(const attention_cache *c, ir_memory from, uint32_t
     ir_id raw[ATTENTION_RAW_MAX];
     for (uint32_t w = 0; w < c->raw; w++)
         raw[w] = ir_load(c->k->b, from, ir_u32(c->k->b, place * c->raw + w), 1);
-    return attention_cache_values(c, raw);
+    return values_of(c, raw);
 }
 
 ir_id attention_cache_bound(const attention_cache *c, ir_id element) {
@@ -212,16 +209,15 @@ ir_id attention_cache_bound(const attention_cache *c, ir_id element) {
 }
 
 ir_id attention_cache_read(const attention_cache *c, ir_id element, uint32_t width) {
-    tile_kernel *k = c->k;
-    ir_builder *b = k->b;
+    ir_builder *b = c->k->b;
     if (c->offset != IR_NO_ID) element = ir_add(b, element, c->offset);
     if (c->type != TYPE_Q8_0)
         return ir_cast(b, IR_F32, ir_load(b, c->at, bound_at(c, element), width));
     ir_id scales =
-        ir_load(b, c->at, bound_at(c, tile_add(k, tile_shr(k, element, 6), c->plane)), 1);
-    ir_id bits = ir_cast(b, IR_U16, ir_shr(b, scales, tile_and(k, tile_shr(k, element, 1), 16)));
+        ir_load(b, c->at, bound_at(c, tile_add(b, tile_shr(b, element, 6), c->plane)), 1);
+    ir_id bits = ir_cast(b, IR_U16, ir_shr(b, scales, tile_and(b, tile_shr(b, element, 1), 16)));
     ir_id q = ir_bitcast(b, IR_I8, width,
-                         ir_load(b, c->at, bound_at(c, tile_shr(k, element, 2)), width / 4));
+                         ir_load(b, c->at, bound_at(c, tile_shr(b, element, 2)), width / 4));
     return ir_mul(b, ir_cast(b, IR_F32, ir_cast(b, IR_I32, q)),
                   ir_splat(b, ir_cast(b, IR_F32, ir_bitcast(b, IR_F16, 1, bits)), width));
 }
@@ -236,8 +232,7 @@ typedef struct quantum {         /* of a block of Q8_0 */
     ir_id bits, divisor, factor; /* bits of f16 */
 } quantum;
 
-static quantum quantum_of(tile_kernel *k, ir_id most) {
-    ir_builder *b = k->b;
+static quantum quantum_of(ir_builder *b, ir_id most) {
     ir_id d = ir_cast(b, IR_F16, ir_div(b, most, ir_f32(b, 127))), scale = ir_cast(b, IR_F32, d),
           some = ir_gt(b, scale, ir_f32(b, 0));
     return (quantum){ir_cast(b, IR_U32, ir_bitcast(b, IR_U16, 1, d)),
@@ -246,8 +241,7 @@ static quantum quantum_of(tile_kernel *k, ir_id most) {
 }
 
 /* Words of fours or eights. */
-static ir_id quantised(tile_kernel *k, const quantum *by, ir_id x, uint8_t width) {
-    ir_builder *b = k->b;
+static ir_id quantised(ir_builder *b, const quantum *by, ir_id x, uint8_t width) {
     x = ir_mul(b, ir_round(b, ir_div(b, x, ir_splat(b, by->divisor, width))),
                ir_splat(b, by->factor, width));
     x = ir_max(b, ir_min(b, x, ir_number(b, IR_F32, width, 127)),
@@ -255,41 +249,38 @@ static ir_id quantised(tile_kernel *k, const quantum *by, ir_id x, uint8_t width
     return ir_bitcast(b, IR_U32, width / 4, ir_cast(b, IR_I8, ir_cast(b, IR_I32, x)));
 }
 
-void attention_cache_round(tile_kernel *k, ir_id x, ir_id out[2]) {
-    ir_builder *b = k->b;
-    ir_id most = tile_max_vector(k, ir_abs(b, x));
+void attention_cache_round(ir_builder *b, ir_id x, ir_id out[2]) {
+    ir_id most = tile_max_vector(b, ir_abs(b, x));
     for (uint32_t mask = 1; mask < BLOCK / ATTENTION_EIGHT; mask *= 2)
         most = ir_max(b, most, ir_subgroup_shuffle_xor(b, most, mask));
-    const quantum by = quantum_of(k, most);
+    const quantum by = quantum_of(b, most);
     ir_id other = ir_subgroup_shuffle_xor(b, by.bits, BLOCK / ATTENTION_EIGHT);
-    out[0] = quantised(k, &by, x, ATTENTION_EIGHT);
-    out[1] = ir_or(b, by.bits, tile_shl(k, other, 16));
+    out[0] = quantised(b, &by, x, ATTENTION_EIGHT);
+    out[1] = ir_or(b, by.bits, tile_shl(b, other, 16));
 }
 
 void attention_cache_put(const attention_cache *c, ir_id to, const ir_id x[2]) {
-    tile_kernel *k = c->k;
-    ir_builder *b = k->b;
-    ir_store(b, c->at, bound_at(c, tile_shr(k, to, 2)), x[0]);
-    ir_if(b, ir_eq(b, tile_and(k, to, 2 * BLOCK - 1), ir_u32(b, 0)));
-    ir_store(b, c->at, bound_at(c, tile_add(k, tile_shr(k, to, 6), c->plane)), x[1]);
+    ir_builder *b = c->k->b;
+    ir_store(b, c->at, bound_at(c, tile_shr(b, to, 2)), x[0]);
+    ir_if(b, ir_eq(b, tile_and(b, to, 2 * BLOCK - 1), ir_u32(b, 0)));
+    ir_store(b, c->at, bound_at(c, tile_add(b, tile_shr(b, to, 6), c->plane)), x[1]);
     ir_end(b);
 }
 
 /* A block's scale, as bits of f16; its words. */
 static ir_id store_block(const attention_cache *c, ir_memory line, ir_id from, ir_id to) {
-    tile_kernel *k = c->k;
-    ir_builder *b = k->b;
+    ir_builder *b = c->k->b;
     ir_id most = IR_NO_ID, fours[BLOCK / 4];
     for (uint32_t i = 0; i < BLOCK / 4; i++) {
-        fours[i] = ir_load(b, line, tile_add(k, from, i * 4), 4);
+        fours[i] = ir_load(b, line, tile_add(b, from, i * 4), 4);
         most = i ? ir_max(b, most, ir_abs(b, fours[i])) : ir_abs(b, fours[i]);
     }
-    const quantum by = quantum_of(k, tile_max_vector(k, most));
+    const quantum by = quantum_of(b, tile_max_vector(b, most));
     ir_id words[4];
     for (uint32_t i = 0; i < BLOCK / 4; i++) {
-        words[i % 4] = quantised(k, &by, fours[i], 4);
+        words[i % 4] = quantised(b, &by, fours[i], 4);
         if (i % 4 == 3)
-            ir_store(b, c->at, bound_at(c, tile_add(k, tile_shr(k, to, 2), i - 3)),
+            ir_store(b, c->at, bound_at(c, tile_add(b, tile_shr(b, to, 2), i - 3)),
                      ir_compose(b, words, 4));
     }
     return by.bits;
@@ -297,22 +288,21 @@ static ir_id store_block(const attention_cache *c, ir_memory line, ir_id from, i
 
 void attention_cache_store(const attention_cache *c, ir_memory line, ir_id from, ir_id to,
                            uint32_t unit) {
-    tile_kernel *k = c->k;
-    ir_builder *b = k->b;
+    ir_builder *b = c->k->b;
     if (c->type == TYPE_F32) {
         ir_store(b, c->at, bound_at(c, to), ir_load(b, line, from, 4));
     } else if (c->type == TYPE_F16) {
         ir_id x = ir_load(b, line, from, unit < 4 ? unit : 4);
         if (unit == 8)
-            x = ir_compose(b, (ir_id[]){x, ir_load(b, line, tile_add(k, from, 4), 4)}, 2);
+            x = ir_compose(b, (ir_id[]){x, ir_load(b, line, tile_add(b, from, 4), 4)}, 2);
         x = ir_cast(b, IR_F16, x);
-        ir_store(b, c->at, bound_at(c, c->halves ? to : tile_shr(k, to, 1)),
+        ir_store(b, c->at, bound_at(c, c->halves ? to : tile_shr(b, to, 1)),
                  c->halves ? x : ir_bitcast(b, IR_U32, (uint8_t)(unit / 2), x));
     } else {
         ir_id low = store_block(c, line, from, to),
-              high = store_block(c, line, tile_add(k, from, BLOCK), tile_add(k, to, BLOCK));
-        ir_store(b, c->at, bound_at(c, tile_add(k, tile_shr(k, to, 6), c->plane)),
-                 ir_or(b, low, tile_shl(k, high, 16)));
+              high = store_block(c, line, tile_add(b, from, BLOCK), tile_add(b, to, BLOCK));
+        ir_store(b, c->at, bound_at(c, tile_add(b, tile_shr(b, to, 6), c->plane)),
+                 ir_or(b, low, tile_shl(b, high, 16)));
     }
 }
 
@@ -327,30 +317,28 @@ static ir_memory halves_bind(tile_kernel *k, const attention_task *a, ir_access 
 }
 
 /* Scratch [2, slot, row, kv head, d]: an eight a lane. */
-beryl_status attention_halve(lowering *l, const graph_node *node, const attention_task *a,
-                             beryl_error *error) {
+beryl_status attention_halve(lowering *l, const attention_task *a) {
     tile_kernel kernel, *k = &kernel;
     attention_cache caches[2];
     const uint32_t eights = a->d / ATTENTION_EIGHT, line = a->n_kv * eights;
     const lower_count rows = a->n_slot == 1 ? a->held : (lower_count){a->n_slot * a->n_row, 0};
-    tile_begin(k, l, node, "attention_halves", HALVES_LANES);
-    ir_builder *b = k->b;
+    ir_builder *b = tile_begin(k, l, "attention_halves", HALVES_LANES);
     attention_caches_bind(&caches[0], &caches[1], k, a, true);
     ir_memory out = halves_bind(k, a, IR_READ_WRITE);
-    ir_id n = tile_count(k, "rows", rows), lane = tile_lane(k), row = tile_div(k, lane, line),
-          rest = tile_rem(k, lane, line), kv = tile_div(k, rest, eights),
-          eight = tile_rem(k, rest, eights);
+    ir_id n = tile_count(k, "rows", rows), lane = tile_lane(k), row = tile_div(b, lane, line),
+          rest = tile_rem(b, lane, line), kv = tile_div(b, rest, eights),
+          eight = tile_rem(b, rest, eights);
     ir_if(b, ir_lt(b, row, n));
     for (uint32_t i = 0; i < 2; i++) {
         ir_id raw[ATTENTION_RAW_MAX];
         ir_id from = attention_cache_at(&caches[i], ir_u32(b, 0), row, kv, ATTENTION_EIGHT);
-        attention_cache_load(&caches[i], ir_add(b, from, eight), raw);
+        load_raw(&caches[i], ir_add(b, from, eight), raw);
         ir_store(b, out,
-                 tile_add(k, tile_mul(k, lane, ATTENTION_EIGHT), i * (uint32_t)attention_halves(a)),
-                 ir_cast(b, IR_F16, attention_cache_values(&caches[i], raw)));
+                 tile_add(b, tile_mul(b, lane, ATTENTION_EIGHT), i * (uint32_t)attention_halves(a)),
+                 ir_cast(b, IR_F16, values_of(&caches[i], raw)));
     }
     ir_end(b);
-    return tile_end(k, lower_count_times(rows, line), HALVES_LANES, error);
+    return tile_end(k, lower_count_times(rows, line), HALVES_LANES);
 }
 
 void attention_halves_bind(attention_cache *keys, attention_cache *values, tile_kernel *k,
@@ -383,18 +371,17 @@ void attention_places_bind(attention_places *p, tile_kernel *k, const attention_
     p->first_offset = tile_u32(k, "first_offset", graph_tensor_at(k->l->g, a->first)->offset);
 }
 
-void attention_keys_of(const attention_places *p, tile_kernel *k, const attention_task *a,
-                       ir_id row, attention_keys *keys) {
-    ir_builder *b = k->b;
+void attention_keys_of(const attention_places *p, ir_builder *b, const attention_task *a, ir_id row,
+                       attention_keys *keys) {
     ir_id slot = ir_cast(b, IR_U32, ir_load(b, p->slot, ir_add(b, p->slot_offset, row), 1)),
           none = ir_u32(b, 0);
     keys->last = ir_cast(b, IR_U32, ir_load(b, p->pos, ir_add(b, p->pos_offset, row), 1));
     keys->is =
         ir_and(b, ir_lt(b, slot, ir_u32(b, a->n_slot)), ir_le(b, keys->last, ir_u32(b, INT32_MAX)));
-    ir_id seen = ir_select(b, keys->is, tile_add(k, keys->last, 1), none);
+    ir_id seen = ir_select(b, keys->is, tile_add(b, keys->last, 1), none);
     keys->first = ir_sub(b, seen, ir_min(b, seen, p->most));
     keys->end = a->k ? ir_select(b, keys->is, keys->last, none) : seen;
-    keys->base = tile_mul(k, ir_min(b, slot, ir_u32(b, a->n_slot - 1)), a->n_row);
+    keys->base = tile_mul(b, ir_min(b, slot, ir_u32(b, a->n_slot - 1)), a->n_row);
     if (a->plain) {
         if (!a->window) keys->first = none;
         keys->end = ir_min(b, seen, p->held);
@@ -407,8 +394,8 @@ void attention_keys_of(const attention_places *p, tile_kernel *k, const attentio
     if (a->plain || a->first) keys->first = ir_min(b, keys->first, keys->end);
 }
 
-ir_id attention_inverse(tile_kernel *k, ir_id total) {
-    return ir_div(k->b, ir_f32(k->b, 1), ir_max(k->b, total, ir_f32(k->b, FUSED_TOTAL_MIN)));
+ir_id attention_inverse(ir_builder *b, ir_id total) {
+    return ir_div(b, ir_f32(b, 1), ir_max(b, total, ir_f32(b, FUSED_TOTAL_MIN)));
 }
 
 /* ---- results --------------------------------------------------------------------------------- */
@@ -471,8 +458,7 @@ static void merge_nothing(merging *m) {
 /* A workgroup has some fours of a head. `parts` lanes share the pieces of each, and ask for all
  * of theirs that registers hold before they work on one; then the first of them joins the parts
  * in their order. */
-beryl_status attention_merge(lowering *l, const graph_node *node, const attention_task *a,
-                             beryl_error *error) {
+beryl_status attention_merge(lowering *l, const attention_task *a) {
     const uint32_t wide = a->d % 4 == 0 ? 4 : 1, units = a->d / wide;
     uint32_t parts = 1;
     while (!tile_serial(l) && parts < MERGE_PARTS && parts * MERGE_AHEAD < a->n_split) parts *= 2;
@@ -485,8 +471,7 @@ beryl_status attention_merge(lowering *l, const graph_node *node, const attentio
     const lower_count heads = lower_count_times(a->rows, a->n_head),
                       groups = lower_count_times(heads, blocks);
     tile_kernel k;
-    tile_begin(&k, l, node, "attention_merge", columns * parts);
-    ir_builder *b = k.b;
+    ir_builder *b = tile_begin(&k, l, "attention_merge", columns * parts);
     merging m = {.k = &k, .wide = wide};
     ir_memory partial = pieces_bind(&k, a, false, "partial", IR_READ),
               stats = pieces_bind(&k, a, true, "stats", IR_READ);
@@ -497,22 +482,22 @@ beryl_status attention_merge(lowering *l, const graph_node *node, const attentio
     }
     m.most = ir_register(b, IR_F32, 1), m.total = ir_register(b, IR_F32, 1),
     m.sum = ir_register(b, IR_F32, wide);
-    ir_id n = tile_count(&k, "n", heads), group = tile_group(&k), local = ir_local(b, 0),
+    ir_id n = tile_count(&k, "n", heads), group = tile_group(b), local = ir_local(b, 0),
           zero = ir_u32(b, 0);
-    ir_id head = tile_div(&k, group, blocks), part = tile_div(&k, local, columns),
-          across = tile_rem(&k, local, columns);
-    ir_id unit = ir_add(b, tile_mul(&k, tile_rem(&k, group, blocks), columns), across);
+    ir_id head = tile_div(b, group, blocks), part = tile_div(b, local, columns),
+          across = tile_rem(b, local, columns);
+    ir_id unit = ir_add(b, tile_mul(b, tile_rem(b, group, blocks), columns), across);
     ir_if(b, ir_lt(b, head, n));
-    ir_id column = tile_mul(&k, ir_min(b, unit, ir_u32(b, units - 1)), wide),
-          first = tile_mul(&k, head, a->n_split);
+    ir_id column = tile_mul(b, ir_min(b, unit, ir_u32(b, units - 1)), wide),
+          first = tile_mul(b, head, a->n_split);
     merge_nothing(&m);
     ir_id ones[MERGE_AHEAD_MAX > MERGE_PARTS ? MERGE_AHEAD_MAX : MERGE_PARTS],
         values[sizeof ones / sizeof *ones];
     ir_id begin = ir_loop(b, part, ir_u32(b, a->n_split), ir_u32(b, ahead * parts));
     for (uint32_t i = 0; i < ahead; i++) { /* beyond the last: that once more, with nothing in it */
-        ir_id at = tile_add(&k, begin, i * parts), inside = ir_lt(b, at, ir_u32(b, a->n_split));
+        ir_id at = tile_add(b, begin, i * parts), inside = ir_lt(b, at, ir_u32(b, a->n_split));
         ir_id piece = ir_add(b, first, ir_min(b, at, ir_u32(b, a->n_split - 1)));
-        ir_id one = ir_load(b, stats, tile_mul(&k, piece, 2), 2);
+        ir_id one = ir_load(b, stats, tile_mul(b, piece, 2), 2);
         ones[i] = ir_compose(b,
                              (ir_id[]){ir_extract(b, one, 0),
                                        ir_select(b, inside, ir_extract(b, one, 1), ir_f32(b, 0))},
@@ -524,9 +509,9 @@ beryl_status attention_merge(lowering *l, const graph_node *node, const attentio
     ir_id factor, result = IR_NO_ID;
     if (parts > 1) {
         ir_id both[2] = {ir_get(b, m.most), ir_get(b, m.total)};
-        ir_store(b, part_sums, tile_mul(&k, local, wide), ir_load(b, m.sum, zero, wide));
+        ir_store(b, part_sums, tile_mul(b, local, wide), ir_load(b, m.sum, zero, wide));
         ir_if(b, ir_eq(b, across, zero));
-        ir_store(b, part_stats, tile_mul(&k, part, 2), ir_compose(b, both, 2));
+        ir_store(b, part_stats, tile_mul(b, part, 2), ir_compose(b, both, 2));
         ir_end(b);
         ir_barrier(b);
     }
@@ -536,14 +521,14 @@ beryl_status attention_merge(lowering *l, const graph_node *node, const attentio
         for (uint32_t i = 0; i < parts; i++) {
             ones[i] = ir_load(b, part_stats, ir_u32(b, i * 2), 2);
             values[i] =
-                ir_load(b, part_sums, tile_mul(&k, tile_add(&k, across, i * columns), wide), wide);
+                ir_load(b, part_sums, tile_mul(b, tile_add(b, across, i * columns), wide), wide);
         }
         merge_some(&m, parts, ones, values);
     }
-    factor = ir_splat(b, attention_inverse(&k, ir_get(b, m.total)), wide);
+    factor = ir_splat(b, attention_inverse(b, ir_get(b, m.total)), wide);
     result = ir_mul(b, ir_load(b, m.sum, zero, wide), factor);
     ir_store(b, out, ir_fma(b, head, ir_u32(b, a->d), column), result);
     ir_end(b);
     ir_end(b);
-    return tile_end(&k, groups, 1, error);
+    return tile_end(&k, groups, 1);
 }

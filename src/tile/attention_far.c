@@ -113,37 +113,35 @@ static ir_id larger(ir_builder *b, ir_id x, ir_id y) {
 }
 
 static ir_id tiles(shared *s, ir_id keys) {
-    return tile_div(&s->k, tile_add(&s->k, keys, s->f.tile - 1), s->f.tile);
+    return tile_div(s->k.b, tile_add(s->k.b, keys, s->f.tile - 1), s->f.tile);
 }
 
 static tile tile_at(shared *s, ir_id turn) {
-    tile_kernel *k = &s->k;
-    ir_builder *b = k->b;
+    ir_builder *b = s->k.b;
     ir_id first = tiles(s, s->before), behind = ir_ge(b, turn, first);
-    ir_id start = tile_mul(k, ir_sub(b, turn, ir_select(b, behind, first, s->zero)), s->f.tile);
+    ir_id start = tile_mul(b, ir_sub(b, turn, ir_select(b, behind, first, s->zero)), s->f.tile);
     ir_id keys = ir_select(b, behind, ir_sub(b, s->count, s->before), s->before);
     ir_id place = ir_add(b, start, ir_select(b, behind, s->zero, s->ring));
-    ir_id row = ir_add(b, tile_mul(k, ir_add(b, s->x.of.base, place), s->a->n_kv), s->x.kv);
+    ir_id row = ir_add(b, tile_mul(b, ir_add(b, s->x.of.base, place), s->a->n_kv), s->x.kv);
     return (tile){ir_min(b, ir_sub(b, keys, start), ir_u32(b, s->f.tile)),
-                  tile_mul(k, row, s->a->d / ATTENTION_EIGHT)};
+                  tile_mul(b, row, s->a->d / ATTENTION_EIGHT)};
 }
 
 /* Asks for an eight of a key of the tile. */
 static void fetch(shared *s, const tile *t, const attention_cache *from, ir_id key, ir_id eight,
                   ir_memory to, uint32_t place) {
-    tile_kernel *k = &s->k;
-    ir_builder *b = k->b;
-    ir_id row = ir_min(b, key, tile_add(k, t->count, UINT32_MAX));
-    row = tile_mul(k, row, s->a->n_kv * (s->a->d / ATTENTION_EIGHT));
+    ir_builder *b = s->k.b;
+    ir_id row = ir_min(b, key, tile_add(b, t->count, UINT32_MAX));
+    row = tile_mul(b, row, s->a->n_kv * (s->a->d / ATTENTION_EIGHT));
     attention_cache_fetch(from, ir_add(b, row, ir_add(b, t->base, eight)), to, place);
 }
 
 /* Eight a of those that begin with `begun`, of this lane's keys `first` and on. */
 static void fetch_keys(shared *s, const tile *t, ir_id first, ir_id begun, uint32_t a) {
-    tile_kernel *k = &s->k;
-    ir_id eight = ir_add(k->b, tile_mul(k, tile_add(k, begun, a), s->f.lanes), s->lane);
+    ir_builder *b = s->k.b;
+    ir_id eight = ir_add(b, tile_mul(b, tile_add(b, begun, a), s->f.lanes), s->lane);
     for (uint32_t i = 0; i < KEYS; i++)
-        fetch(s, t, &s->x.keys, tile_add(k, first, i), eight, s->raw_keys, a * KEYS + i);
+        fetch(s, t, &s->x.keys, tile_add(b, first, i), eight, s->raw_keys, a * KEYS + i);
 }
 
 static void fetch_first(shared *s, const tile *t, ir_id first) {
@@ -151,19 +149,18 @@ static void fetch_first(shared *s, const tile *t, ir_id first) {
 }
 
 static void fetch_value(shared *s, const tile *t, ir_id first, uint32_t i) {
-    fetch(s, t, &s->x.values, tile_add(&s->k, first, i), s->column, s->raw_values, i);
+    fetch(s, t, &s->x.values, tile_add(s->k.b, first, i), s->column, s->raw_values, i);
 }
 
 /* An eight of a line in workgroup memory: f32x8. */
 static ir_id line_eight(shared *s, ir_id line, ir_id eight) {
-    tile_kernel *k = &s->k;
+    ir_builder *b = s->k.b;
     return attention_line_eight(&s->x,
-                                ir_add(k->b, tile_mul(k, line, s->a->d), tile_mul(k, eight, 4)));
+                                ir_add(b, tile_mul(b, line, s->a->d), tile_mul(b, eight, 4)));
 }
 
 static void declare(shared *s) {
-    tile_kernel *k = &s->k;
-    ir_builder *b = k->b;
+    ir_builder *b = s->k.b;
     const form *f = &s->f;
     const ir_type type = s->a->cache == TYPE_F32 ? IR_F32 : IR_U32;
     const uint32_t columns = THREADS / f->parts;
@@ -182,18 +179,17 @@ static void declare(shared *s) {
     s->weight = ir_register(b, IR_F32, HEADS);
     s->top = ir_register(b, IR_F32, 1);
     s->zero = ir_u32(b, 0);
-    s->lane = tile_rem(k, s->x.local, f->lanes);
-    s->group = tile_div(k, s->x.local, f->lanes);
-    s->column = tile_rem(k, s->x.local, columns);
-    s->part = tile_div(k, s->x.local, columns);
+    s->lane = tile_rem(b, s->x.local, f->lanes);
+    s->group = tile_div(b, s->x.local, f->lanes);
+    s->column = tile_rem(b, s->x.local, columns);
+    s->part = tile_div(b, s->x.local, columns);
 }
 
 /* ---- before the first key -------------------------------------------------------------------- */
 
 /* Nothing, or the row's own key: its score is the highest so far, so its weight is 1. */
 static void softmax_begin(shared *s) {
-    tile_kernel *k = &s->k;
-    ir_builder *b = k->b;
+    ir_builder *b = s->k.b;
     const attention_lines *x = &s->x;
     ir_store(b, s->most, s->zero, ir_number(b, IR_F32, HEADS, ATTENTION_LEAST));
     ir_store(b, s->total, s->zero, ir_number(b, IR_F32, HEADS, 0));
@@ -203,13 +199,13 @@ static void softmax_begin(shared *s) {
     ir_memory own_scores = ir_workgroup(b, IR_F32, HEADS);
     ir_if(b, x->fresh);
     ir_id head = ir_min(b, x->member, ir_u32(b, HEADS - 1)), sum = IR_NO_ID;
-    ir_id line = ir_xor(b, head, tile_rem(k, x->lane, HEADS));
+    ir_id line = ir_xor(b, head, tile_rem(b, x->lane, HEADS));
     for (uint32_t c = 0; c < x->eights; c++) {
-        ir_id eight = tile_add(k, x->lane, c * x->lanes),
+        ir_id eight = tile_add(b, x->lane, c * x->lanes),
               own = line_eight(s, ir_u32(b, HEADS), eight), query = line_eight(s, line, eight);
         sum = c ? ir_fma(b, own, query, sum) : ir_mul(b, own, query);
     }
-    ir_id score = attention_lanes_sum(&s->x, tile_sum_vector(k, sum));
+    ir_id score = attention_lanes_sum(&s->x, tile_sum_vector(b, sum));
     ir_if(b, ir_and(b, ir_eq(b, x->lane, s->zero), ir_lt(b, x->member, ir_u32(b, HEADS))));
     ir_store(b, own_scores, x->member, score);
     ir_end(b);
@@ -229,14 +225,13 @@ static void softmax_begin(shared *s) {
 
 /* Adds this lane's part of KEYS keys' scores. */
 static void products(shared *s, const tile *t, ir_id first) {
-    tile_kernel *k = &s->k;
-    ir_builder *b = k->b;
+    ir_builder *b = s->k.b;
     const form *f = &s->f;
     /* keys are below 2^31; only no compiler may know and repeat the text */
-    ir_id begun = ir_loop(b, s->zero, tile_add(k, tile_shr(k, s->x.places.most, 31), f->eights),
+    ir_id begun = ir_loop(b, s->zero, tile_add(b, tile_shr(b, s->x.places.most, 31), f->eights),
                           ir_u32(b, f->ahead));
     for (uint32_t a = 0; a < f->ahead; a++) {
-        ir_id keys[KEYS], turned[ATTENTION_EIGHT], eight = tile_add(k, begun, a);
+        ir_id keys[KEYS], turned[ATTENTION_EIGHT], eight = tile_add(b, begun, a);
         for (uint32_t i = 0; i < KEYS; i++)
             keys[i] = attention_cache_fetched(&s->x.keys, s->raw_keys, a * KEYS + i);
         for (uint32_t e = 0; e < ATTENTION_EIGHT; e++) {
@@ -245,13 +240,13 @@ static void products(shared *s, const tile *t, ir_id first) {
             turned[e] = ir_compose(b, column, KEYS);
         }
         if (f->eights > f->ahead) {
-            ir_if(b, ir_lt(b, tile_add(k, begun, f->ahead), ir_u32(b, f->eights)));
-            fetch_keys(s, t, first, tile_add(k, begun, f->ahead), a);
+            ir_if(b, ir_lt(b, tile_add(b, begun, f->ahead), ir_u32(b, f->eights)));
+            fetch_keys(s, t, first, tile_add(b, begun, f->ahead), a);
             ir_end(b);
         }
         for (uint32_t h = 0; h < HEADS; h++) {
             ir_id query =
-                line_eight(s, ir_u32(b, h), ir_add(b, tile_mul(k, eight, f->lanes), s->lane));
+                line_eight(s, ir_u32(b, h), ir_add(b, tile_mul(b, eight, f->lanes), s->lane));
             ir_id sum = ir_load(b, s->score, ir_u32(b, h * KEYS), KEYS);
             for (uint32_t e = 0; e < ATTENTION_EIGHT; e++)
                 sum = ir_fma(b, turned[e], ir_splat(b, ir_extract(b, query, e), KEYS), sum);
@@ -262,18 +257,17 @@ static void products(shared *s, const tile *t, ir_id first) {
 }
 
 static void scores(shared *s, const tile *t) {
-    tile_kernel *k = &s->k;
-    ir_builder *b = k->b;
+    ir_builder *b = s->k.b;
     const form *f = &s->f;
     const uint32_t step = THREADS / f->lanes * KEYS;
     ir_set(b, s->top, ir_f32(b, ATTENTION_LEAST));
     ir_id round = ir_loop(b, s->zero, t->count, ir_u32(b, step)),
-          first = ir_add(b, round, tile_mul(k, s->group, KEYS)), some = ir_lt(b, first, t->count);
+          first = ir_add(b, round, tile_mul(b, s->group, KEYS)), some = ir_lt(b, first, t->count);
     for (uint32_t h = 0; h < HEADS; h++)
         ir_store(b, s->score, ir_u32(b, h * KEYS), ir_number(b, IR_F32, KEYS, 0));
     ir_if(b, some);
     products(s, t, first);
-    ir_id next = tile_add(k, first, step);
+    ir_id next = tile_add(b, first, step);
     ir_if(b, ir_lt(b, next, t->count));
     fetch_first(s, t, next);
     ir_end(b);
@@ -289,7 +283,7 @@ static void scores(shared *s, const tile *t) {
     for (uint32_t i = 0; i < KEYS; i++)
         ir_set(b, s->top, larger(b, ir_get(b, s->top), ir_extract(b, sums[0], i)));
     ir_if(b, ir_lt(b, s->lane, ir_u32(b, HEADS)));
-    ir_store(b, s->scores, ir_add(b, tile_mul(k, s->lane, f->tile), first), sums[0]);
+    ir_store(b, s->scores, ir_add(b, tile_mul(b, s->lane, f->tile), first), sums[0]);
     ir_end(b);
     ir_end(b);
     ir_end(b);
@@ -297,18 +291,17 @@ static void scores(shared *s, const tile *t) {
     for (uint32_t m = f->lanes; m < f->line_lanes; m *= 2)
         top = larger(b, top, ir_subgroup_shuffle_xor(b, top, m));
     ir_if(b, ir_lt(b, s->x.lane, ir_u32(b, HEADS)));
-    ir_store(b, s->tops, ir_add(b, tile_mul(k, s->x.member, HEADS), s->x.lane), top);
+    ir_store(b, s->tops, ir_add(b, tile_mul(b, s->x.member, HEADS), s->x.lane), top);
     ir_end(b);
 }
 
 /* The highest scores so far; `before` and the tile's. */
 static ir_id highest(shared *s, ir_id before) {
-    tile_kernel *k = &s->k;
-    ir_builder *b = k->b;
+    ir_builder *b = s->k.b;
     const uint32_t lanes = s->f.line_lanes, n = lines_of(&s->f) * HEADS;
     ir_id top = IR_NO_ID, heads[HEADS]; /* of head x.lane % HEADS */
     for (uint32_t i = 0; i < n; i += lanes) {
-        ir_id one = ir_load(b, s->tops, tile_add(k, tile_rem(k, s->x.lane, n), i), 1);
+        ir_id one = ir_load(b, s->tops, tile_add(b, tile_rem(b, s->x.lane, n), i), 1);
         top = i ? larger(b, top, one) : one;
     }
     for (uint32_t m = HEADS; m < lanes; m *= 2)
@@ -318,8 +311,7 @@ static ir_id highest(shared *s, ir_id before) {
 }
 
 static void weights(shared *s, const tile *t) {
-    tile_kernel *k = &s->k;
-    ir_builder *b = k->b;
+    ir_builder *b = s->k.b;
     const form *f = &s->f;
     ir_id before = ir_load(b, s->most, s->zero, HEADS), now = highest(s, before),
           keep = ir_exp(b, ir_sub(b, before, now)), local = s->x.local;
@@ -327,12 +319,12 @@ static void weights(shared *s, const tile *t) {
     ir_if(b, ir_lt(b, local, t->count));
     ir_id own[HEADS];
     for (uint32_t h = 0; h < HEADS; h++)
-        own[h] = ir_load(b, s->scores, tile_add(k, local, h * f->tile), 1);
+        own[h] = ir_load(b, s->scores, tile_add(b, local, h * f->tile), 1);
     ir_store(b, s->weight, s->zero, ir_exp(b, ir_sub(b, ir_compose(b, own, HEADS), now)));
     ir_end(b);
     ir_id weight = ir_load(b, s->weight, s->zero, HEADS);
     if (f->tile < THREADS) ir_if(b, ir_lt(b, local, ir_u32(b, f->tile)));
-    ir_store(b, s->weights, tile_mul(k, local, HEADS), weight);
+    ir_store(b, s->weights, tile_mul(b, local, HEADS), weight);
     if (f->tile < THREADS) ir_end(b);
     ir_store(b, s->most, s->zero, now);
     ir_store(b, s->total, s->zero, ir_fma(b, ir_load(b, s->total, s->zero, HEADS), keep, weight));
@@ -343,14 +335,13 @@ static void weights(shared *s, const tile *t) {
 }
 
 static void values(shared *s, const tile *t) {
-    tile_kernel *k = &s->k;
-    ir_builder *b = k->b;
+    ir_builder *b = s->k.b;
     const uint32_t step = s->f.parts * VALUES;
-    ir_id first = ir_loop(b, tile_mul(k, s->part, VALUES), t->count, ir_u32(b, step));
+    ir_id first = ir_loop(b, tile_mul(b, s->part, VALUES), t->count, ir_u32(b, step));
     for (uint32_t i = 0; i < VALUES; i++) {
         ir_id value = attention_cache_fetched(&s->x.values, s->raw_values, i);
-        fetch_value(s, t, tile_add(k, first, step), i);
-        ir_id weight = ir_load(b, s->weights, tile_mul(k, tile_add(k, first, i), HEADS), HEADS);
+        fetch_value(s, t, tile_add(b, first, step), i);
+        ir_id weight = ir_load(b, s->weights, tile_mul(b, tile_add(b, first, i), HEADS), HEADS);
         for (uint32_t h = 0; h < HEADS; h++) {
             ir_id at = ir_u32(b, h * 8), by = ir_splat(b, ir_extract(b, weight, h), 8);
             ir_store(b, s->sums, at, ir_fma(b, value, by, ir_load(b, s->sums, at, 8)));
@@ -360,18 +351,17 @@ static void values(shared *s, const tile *t) {
 }
 
 static void turn(shared *s, ir_id i) {
-    tile_kernel *k = &s->k;
-    ir_builder *b = k->b;
+    ir_builder *b = s->k.b;
     const tile t = tile_at(s, i);
-    ir_id next = tile_add(k, i, 1);
+    ir_id next = tile_add(b, i, 1);
     scores(s, &t);
-    for (uint32_t v = 0; v < VALUES; v++) fetch_value(s, &t, tile_mul(k, s->part, VALUES), v);
+    for (uint32_t v = 0; v < VALUES; v++) fetch_value(s, &t, tile_mul(b, s->part, VALUES), v);
     ir_barrier(b);
     weights(s, &t);
     ir_barrier(b);
     ir_if(b, ir_lt(b, next, s->turns));
     const tile after = tile_at(s, next);
-    fetch_first(s, &after, tile_mul(k, s->group, KEYS));
+    fetch_first(s, &after, tile_mul(b, s->group, KEYS));
     ir_end(b);
     values(s, &t);
 }
@@ -380,20 +370,19 @@ static void turn(shared *s, ir_id i) {
 
 /* One after another: less memory, so that two workgroups find room on a unit. */
 static void join_head(shared *s, uint32_t head) {
-    tile_kernel *k = &s->k;
-    ir_builder *b = k->b;
+    ir_builder *b = s->k.b;
     const form *f = &s->f;
     const uint32_t d = s->a->d;
     ir_id x = ir_load(b, s->sums, ir_u32(b, head * 8), 8),
-          to = ir_add(b, tile_mul(k, s->part, d), tile_mul(k, s->column, 4));
+          to = ir_add(b, tile_mul(b, s->part, d), tile_mul(b, s->column, 4));
     ir_store(b, s->x.memory, to, ir_swizzle(b, x, 4, 0x3210));
-    ir_store(b, s->x.memory, tile_add(k, to, d / 2), ir_swizzle(b, x, 4, 0x7654));
+    ir_store(b, s->x.memory, tile_add(b, to, d / 2), ir_swizzle(b, x, 4, 0x7654));
     ir_barrier(b);
     ir_id four = ir_loop(b, s->x.local, ir_u32(b, d / 4), ir_u32(b, THREADS)),
           at = attention_line_place(&s->x, 0, four);
     ir_id sum = ir_load(b, s->x.memory, at, 4), all = ir_load(b, s->totals, ir_u32(b, head), 1);
     for (uint32_t p = 1; p < f->parts; p++)
-        sum = ir_add(b, sum, ir_load(b, s->x.memory, tile_add(k, at, p * d), 4));
+        sum = ir_add(b, sum, ir_load(b, s->x.memory, tile_add(b, at, p * d), 4));
     for (uint32_t g = 1; g < lines_of(f); g++)
         all = ir_add(b, all, ir_load(b, s->totals, ir_u32(b, head + g * HEADS), 1));
     ir_id most = ir_load(b, s->totals, ir_u32(b, head + lines_of(f) * HEADS), 1);
@@ -402,11 +391,10 @@ static void join_head(shared *s, uint32_t head) {
 }
 
 static void join(shared *s) {
-    tile_kernel *k = &s->k;
-    ir_builder *b = k->b;
+    ir_builder *b = s->k.b;
     ir_id total = ir_subgroup_add(b, ir_load(b, s->total, s->zero, HEADS));
     ir_if(b, ir_eq(b, s->x.lane, s->zero));
-    ir_store(b, s->totals, tile_mul(k, s->x.member, HEADS), total);
+    ir_store(b, s->totals, tile_mul(b, s->x.member, HEADS), total);
     ir_end(b);
     ir_if(b, ir_eq(b, s->x.local, s->zero));
     ir_store(b, s->totals, ir_u32(b, lines_of(&s->f) * HEADS), ir_load(b, s->most, s->zero, HEADS));
@@ -433,31 +421,29 @@ static void bind(shared *s) {
     attention_lines_bind(&s->x, false);
 }
 
-beryl_status attention_far(lowering *l, const graph_node *node, const attention_task *a,
-                           beryl_error *error) {
+beryl_status attention_far(lowering *l, const attention_task *a) {
     shared s = {.a = a};
-    if (!form_of(l->caps, a, &s.f)) return lower_refuse(l, node, "heads of this shape", error);
+    if (!form_of(l->caps, a, &s.f)) return lower_refuse(l, l->node, "heads of this shape");
     tile_kernel *k = &s.k;
-    tile_begin(k, l, node, a->raw ? "attention_step_far" : "attention_far", THREADS);
-    ir_builder *b = k->b;
+    ir_builder *b = tile_begin(k, l, a->raw ? "attention_step_far" : "attention_far", THREADS);
     ir_subgroup(b, s.f.line_lanes);
     bind(&s);
     declare(&s);
     attention_lines_load(&s.x);
     attention_lines_see(&s.x);
     ir_id all = ir_sub(b, s.x.of.end, s.x.of.first),
-          span = tile_div(k, tile_add(k, all, a->n_split - 1), a->n_split);
+          span = tile_div(b, tile_add(b, all, a->n_split - 1), a->n_split);
     span = ir_max(b, span, ir_u32(b, PIECE_MIN));
     ir_id begin = ir_min(b, ir_mul(b, s.x.piece, span), all);
     s.count = ir_min(b, span, ir_sub(b, all, begin));
-    s.ring = tile_rem(k, ir_add(b, s.x.of.first, begin), a->n_row);
+    s.ring = tile_rem(b, ir_add(b, s.x.of.first, begin), a->n_row);
     s.before = ir_min(b, s.count, ir_sub(b, ir_u32(b, a->n_row), s.ring));
     s.turns = ir_add(b, tiles(&s, s.before), tiles(&s, ir_sub(b, s.count, s.before)));
     ir_id some = ir_gt(b, s.count, s.zero);
     if (a->n_split > 1) ir_if(b, ir_or(b, some, s.x.fresh));
     ir_if(b, some);
     const tile first = tile_at(&s, s.zero);
-    fetch_first(&s, &first, tile_mul(k, s.group, KEYS));
+    fetch_first(&s, &first, tile_mul(b, s.group, KEYS));
     ir_end(b);
     attention_lines_make(&s.x);
     ir_barrier(b);
@@ -473,5 +459,5 @@ beryl_status attention_far(lowering *l, const graph_node *node, const attention_
         ir_end(b);
     }
     return tile_end_3d(k, (lower_count){a->n_split, 0}, 1, (lower_count){a->n_head / HEADS, 0}, 1,
-                       a->rows, 1, error);
+                       a->rows);
 }

@@ -137,9 +137,9 @@ typedef struct shared {
 
 /* Eight c of a line in workgroup memory, of this lane: f32x8. */
 static ir_id line_eight(shared *s, uint32_t line, uint32_t c) {
-    tile_kernel *k = &s->k;
+    ir_builder *b = s->k.b;
     return attention_line_eight(
-        &s->x, tile_add(k, tile_mul(k, s->x.lane, 4), line * s->a->d + c * s->f.lanes * 4));
+        &s->x, tile_add(b, tile_mul(b, s->x.lane, 4), line * s->a->d + c * s->f.lanes * 4));
 }
 
 static void declare(shared *s) {
@@ -161,18 +161,17 @@ static void declare(shared *s) {
 
 /* Asks for the keys of the round that begins at `tile`. */
 static void fetch(shared *s, ir_id tile, const attention_cache *cache, ir_memory to) {
-    tile_kernel *k = &s->k;
-    ir_builder *b = k->b;
+    ir_builder *b = s->k.b;
     const attention_task *a = s->a;
     for (uint32_t i = 0; i < KEYS; i++) {
-        ir_id key = ir_min(b, ir_add(b, tile_add(k, tile, i * s->f.groups), s->x.member),
-                           tile_add(k, s->end, UINT32_MAX));
+        ir_id key = ir_min(b, ir_add(b, tile_add(b, tile, i * s->f.groups), s->x.member),
+                           tile_add(b, s->end, UINT32_MAX));
         ir_id place = ir_add(b, s->ring, ir_sub(b, key, s->begin)), rows = ir_u32(b, a->n_row);
         place = ir_select(b, ir_ge(b, place, rows), ir_sub(b, place, rows), place);
         ir_id at = attention_cache_at(cache, s->x.of.base, place, s->x.kv, ATTENTION_EIGHT);
         at = ir_add(b, at, s->x.lane);
         for (uint32_t c = 0; c < s->f.eights; c++) {
-            attention_cache_fetch(cache, tile_add(k, at, c * s->f.lanes), to, i * s->f.eights + c);
+            attention_cache_fetch(cache, tile_add(b, at, c * s->f.lanes), to, i * s->f.eights + c);
         }
     }
 }
@@ -194,8 +193,7 @@ static ir_id sums_at(shared *s, uint32_t head, uint32_t c) {
  * group's maximum so far. Every piece computes the score (those that have no such line, of
  * zeros): without subgroups its sum has barriers, which PoCL 3.1 gets wrong in conditions. */
 static void softmax_begin(shared *s) {
-    tile_kernel *k = &s->k;
-    ir_builder *b = k->b;
+    ir_builder *b = s->k.b;
     const form *f = &s->f;
     for (uint32_t h = 0; h < f->heads; h++) {
         ir_store(b, s->most, ir_u32(b, h), ir_f32(b, ATTENTION_LEAST));
@@ -211,7 +209,7 @@ static void softmax_begin(shared *s) {
         ir_id sum = IR_NO_ID;
         for (uint32_t c = 0; c < f->eights; c++)
             sum = dot(s, s->queries[h * f->eights + c], line_eight(s, f->heads, c), sum);
-        ir_id score = attention_lanes_sum(&s->x, tile_sum_vector(k, sum));
+        ir_id score = attention_lanes_sum(&s->x, tile_sum_vector(b, sum));
         ir_if(b, owns);
         ir_store(b, s->most, ir_u32(b, h), score);
         ir_store(b, s->total, ir_u32(b, h), ir_f32(b, 1));
@@ -223,21 +221,20 @@ static void softmax_begin(shared *s) {
 
 /* One round: KEYS keys a group. */
 static void turn(shared *s, ir_id tile) {
-    tile_kernel *k = &s->k;
-    ir_builder *b = k->b;
+    ir_builder *b = s->k.b;
     const form *f = &s->f;
-    ir_id scores[HEADS], seen[KEYS], next = tile_add(k, tile, f->groups * KEYS),
+    ir_id scores[HEADS], seen[KEYS], next = tile_add(b, tile, f->groups * KEYS),
                                      more = ir_lt(b, next, s->end);
     ir_id parts[HEADS][KEYS];
     for (uint32_t i = 0; i < KEYS; i++) {
-        seen[i] = ir_lt(b, ir_add(b, tile_add(k, tile, i * f->groups), s->x.member), s->end);
+        seen[i] = ir_lt(b, ir_add(b, tile_add(b, tile, i * f->groups), s->x.member), s->end);
         for (uint32_t h = 0; h < f->heads; h++) parts[h][i] = IR_NO_ID;
         for (uint32_t c = 0; c < f->eights; c++) {
             ir_id key = attention_cache_fetched(&s->x.keys, s->raw_keys, i * s->f.eights + c);
             for (uint32_t h = 0; h < f->heads; h++)
                 parts[h][i] = dot(s, s->queries[h * f->eights + c], key, parts[h][i]);
         }
-        for (uint32_t h = 0; h < f->heads; h++) parts[h][i] = tile_sum_vector(k, parts[h][i]);
+        for (uint32_t h = 0; h < f->heads; h++) parts[h][i] = tile_sum_vector(b, parts[h][i]);
     }
     if (!s->one_round) {
         ir_if(b, more);
@@ -250,13 +247,13 @@ static void turn(shared *s, ir_id tile) {
         ir_id score =
             ir_select(b, visible, attention_lanes_sum(&s->x, ir_compose(b, parts[h], KEYS)),
                       ir_number(b, IR_F32, KEYS, ATTENTION_LEAST));
-        ir_id now = ir_max(b, before, tile_max_vector(k, score)),
+        ir_id now = ir_max(b, before, tile_max_vector(b, score)),
               keep = ir_exp(b, ir_sub(b, before, now));
         scores[h] = ir_select(b, visible, ir_exp(b, ir_sub(b, score, ir_splat(b, now, KEYS))),
                               ir_number(b, IR_F32, KEYS, 0));
         ir_store(b, s->most, at, now);
         ir_store(b, s->total, at,
-                 ir_fma(b, ir_load(b, s->total, at, 1), keep, tile_sum_vector(k, scores[h])));
+                 ir_fma(b, ir_load(b, s->total, at, 1), keep, tile_sum_vector(b, scores[h])));
         for (uint32_t c = 0; c < f->eights; c++)
             ir_store(b, s->sums, sums_at(s, h, c),
                      ir_mul(b, ir_load(b, s->sums, sums_at(s, h, c), 8), ir_splat(b, keep, 8)));
@@ -284,19 +281,18 @@ static ir_id many(shared *s, ir_id x) {
 /* ---- the end: groups join -------------------------------------------------------------------- */
 
 static void join_some(shared *s, uint32_t from) {
-    tile_kernel *k = &s->k;
-    ir_builder *b = k->b;
+    ir_builder *b = s->k.b;
     const attention_task *a = s->a;
     const form *f = &s->f;
     const uint32_t d4 = a->d / 4, lanes = f->lanes * f->groups;
     ir_id i = ir_loop(b, s->x.local, ir_u32(b, f->join * d4), ir_u32(b, lanes)),
-          head = tile_add(k, tile_div(k, i, d4), from);
-    ir_id four = tile_rem(k, i, d4), at = ir_add(b, tile_mul(k, tile_div(k, i, d4), a->d),
+          head = tile_add(b, tile_div(b, i, d4), from);
+    ir_id four = tile_rem(b, i, d4), at = ir_add(b, tile_mul(b, tile_div(b, i, d4), a->d),
                                                  attention_line_place(&s->x, 0, four));
     ir_id tops[GROUPS_MAX], totals[GROUPS_MAX],
         highest = ir_f32(b, ATTENTION_LEAST), all = ir_f32(b, 0), sum = ir_number(b, IR_F32, 4, 0);
     for (uint32_t g = 0; g < f->groups; g++) {
-        ir_id one = ir_load(b, s->stats, tile_mul(k, tile_add(k, head, g * f->heads), 2), 2);
+        ir_id one = ir_load(b, s->stats, tile_mul(b, tile_add(b, head, g * f->heads), 2), 2);
         tops[g] = ir_extract(b, one, 0);
         totals[g] = ir_extract(b, one, 1);
         highest = ir_max(b, highest, tops[g]);
@@ -304,7 +300,7 @@ static void join_some(shared *s, uint32_t from) {
     for (uint32_t g = 0; g < f->groups; g++) {
         ir_id weight = ir_exp(b, ir_sub(b, tops[g], highest));
         all = ir_fma(b, totals[g], weight, all);
-        sum = ir_fma(b, ir_load(b, s->x.memory, tile_add(k, at, g * f->join * a->d), 4),
+        sum = ir_fma(b, ir_load(b, s->x.memory, tile_add(b, at, g * f->join * a->d), 4),
                      many(s, weight), sum);
     }
     attention_lines_result(&s->x, head, four, sum, highest, all);
@@ -312,14 +308,13 @@ static void join_some(shared *s, uint32_t from) {
 }
 
 static void join(shared *s) {
-    tile_kernel *k = &s->k;
-    ir_builder *b = k->b;
+    ir_builder *b = s->k.b;
     const form *f = &s->f;
     ir_if(b, ir_eq(b, s->x.lane, ir_u32(b, 0)));
     for (uint32_t h = 0; h < f->heads; h++) {
         ir_id both[2] = {ir_load(b, s->most, ir_u32(b, h), 1),
                          ir_load(b, s->total, ir_u32(b, h), 1)};
-        ir_store(b, s->stats, tile_mul(k, tile_add(k, tile_mul(k, s->x.member, f->heads), h), 2),
+        ir_store(b, s->stats, tile_mul(b, tile_add(b, tile_mul(b, s->x.member, f->heads), h), 2),
                  ir_compose(b, both, 2));
     }
     ir_end(b);
@@ -328,25 +323,24 @@ static void join(shared *s) {
         for (uint32_t j = 0; j < f->join; j++)
             for (uint32_t c = 0; c < f->eights; c++) {
                 ir_id x = ir_load(b, s->sums, sums_at(s, from + j, c), 8);
-                ir_id at = tile_mul(k, tile_add(k, tile_mul(k, s->x.member, f->join), j), s->a->d);
-                at = tile_add(k, ir_add(b, at, tile_mul(k, s->x.lane, 4)), c * f->lanes * 4);
+                ir_id at = tile_mul(b, tile_add(b, tile_mul(b, s->x.member, f->join), j), s->a->d);
+                at = tile_add(b, ir_add(b, at, tile_mul(b, s->x.lane, 4)), c * f->lanes * 4);
                 ir_store(b, s->x.memory, at, ir_swizzle(b, x, 4, 0x3210));
-                ir_store(b, s->x.memory, tile_add(k, at, s->a->d / 2), ir_swizzle(b, x, 4, 0x7654));
+                ir_store(b, s->x.memory, tile_add(b, at, s->a->d / 2), ir_swizzle(b, x, 4, 0x7654));
             }
         ir_barrier(b);
         join_some(s, from);
     }
 }
 
-beryl_status attention_lanes(lowering *l, const graph_node *node, const attention_task *a,
-                             beryl_error *error) {
+beryl_status attention_lanes(lowering *l, const attention_task *a) {
     shared s = {.a = a};
-    if (!form_of(l->caps, a, &s.f)) return lower_refuse(l, node, "heads of this shape", error);
+    if (!form_of(l->caps, a, &s.f)) return lower_refuse(l, l->node, "heads of this shape");
     choose(l, a, &s.f);
     const form *f = &s.f;
     tile_kernel *k = &s.k;
-    tile_begin(k, l, node, a->raw ? "attention_step" : "attention_lanes", f->lanes * f->groups);
-    ir_builder *b = k->b;
+    ir_builder *b =
+        tile_begin(k, l, a->raw ? "attention_step" : "attention_lanes", f->lanes * f->groups);
     if (f->subgroups) ir_subgroup(b, f->lanes);
     s.x = (attention_lines){.k = k,
                             .a = a,
@@ -361,11 +355,11 @@ beryl_status attention_lanes(lowering *l, const graph_node *node, const attentio
     attention_lines_load(&s.x);
     attention_lines_see(&s.x);
     ir_id count = ir_sub(b, s.x.of.end, s.x.of.first),
-          span = tile_div(k, tile_add(k, count, a->n_split - 1), a->n_split);
+          span = tile_div(b, tile_add(b, count, a->n_split - 1), a->n_split);
     span = ir_max(b, span, ir_u32(b, f->piece));
     s.begin = ir_add(b, s.x.of.first, ir_mul(b, s.x.piece, span));
     s.end = ir_min(b, ir_add(b, s.begin, span), s.x.of.end);
-    s.ring = tile_rem(k, s.begin, a->n_row);
+    s.ring = tile_rem(b, s.begin, a->n_row);
     ir_if(b, ir_lt(b, s.begin, s.end));
     fetch(&s, s.begin, &s.x.keys, s.raw_keys);
     fetch(&s, s.begin, &s.x.values, s.raw_values);
@@ -381,5 +375,5 @@ beryl_status attention_lanes(lowering *l, const graph_node *node, const attentio
     ir_end(b);
     join(&s);
     return tile_end_3d(k, (lower_count){a->n_split, 0}, 1, (lower_count){a->n_head / f->heads, 0},
-                       1, a->rows, 1, error);
+                       1, a->rows);
 }

@@ -84,7 +84,7 @@ static bool form_of(const device_caps *caps, const attention_task *a, form *f) {
         {256, 2, 1, 2, 1, 64, false, false}, {512, 2, 1, 2, 2, 32, false, false},
         {256, 2, 1, 2, 1, 32, false, false},
     };
-    const uint32_t units = caps->compute_units ? caps->compute_units : 128;
+    const uint32_t units = tile_units(caps);
     if (!BUILD_HAS_C_TEXTS || !ir_has_fragment(caps, IR_F16, IR_F32, ROWS, TILE, DEPTH) ||
         caps->subgroup_size != LANES)
         return false;
@@ -184,12 +184,12 @@ static void bind(matrix *m) {
     m->weight = ir_fragment(b, IR_ROLE_A, IR_F16, ROWS, TILE, DEPTH, f->each * m->n_key / 2);
     m->sum = ir_fragment(b, IR_ROLE_C, IR_F32, ROWS, TILE, DEPTH, f->each * m->n_column);
     m->local = ir_local(b, 0);
-    m->lane = tile_rem(k, m->local, LANES);
-    ir_id warp = tile_div(k, m->local, LANES), rest = tile_div(k, warp, f->down);
+    m->lane = tile_rem(b, m->local, LANES);
+    ir_id warp = tile_div(b, m->local, LANES), rest = tile_div(b, warp, f->down);
     m->row =
-        ir_add(b, tile_mul(k, tile_rem(k, warp, f->down), f->each * ROWS), tile_div(k, m->lane, 4));
-    m->part = tile_rem(k, rest, f->parts);
-    m->column = tile_mul(k, tile_div(k, rest, f->parts), m->n_column * TILE);
+        ir_add(b, tile_mul(b, tile_rem(b, warp, f->down), f->each * ROWS), tile_div(b, m->lane, 4));
+    m->part = tile_rem(b, rest, f->parts);
+    m->column = tile_mul(b, tile_div(b, rest, f->parts), m->n_column * TILE);
     m->rows = (attention_rows){.each = 2 * f->each,
                                .apart = TILE,
                                .joint = true,
@@ -217,16 +217,15 @@ static void store_eight(matrix *m, ir_memory to, ir_id at, ir_id x, ir_id elemen
 
 /* One eight for each lane, `turn` of them before: its row, its first element. */
 static void eight_of(matrix *m, ir_id turn, ir_id *row, ir_id *element) {
-    tile_kernel *k = &m->k;
+    ir_builder *b = m->k.b;
     const uint32_t eights = m->f.d / EIGHT;
-    ir_id i = ir_add(k->b, m->local, tile_mul(k, turn, threads_of(&m->f)));
-    *row = tile_div(k, i, eights);
-    *element = tile_mul(k, tile_rem(k, i, eights), EIGHT);
+    ir_id i = ir_add(b, m->local, tile_mul(b, turn, threads_of(&m->f)));
+    *row = tile_div(b, i, eights);
+    *element = tile_mul(b, tile_rem(b, i, eights), EIGHT);
 }
 
 static void stage_queries(matrix *m) {
-    tile_kernel *k = &m->k;
-    ir_builder *b = k->b;
+    ir_builder *b = m->k.b;
     const form *f = &m->f;
     const attention_rows *r = &m->rows;
     const uint32_t n = f->rows * f->d / EIGHT, threads = threads_of(f);
@@ -234,13 +233,13 @@ static void stage_queries(matrix *m) {
     ir_id turn = ir_loop(b, ir_u32(b, 0), ir_u32(b, (n + threads - 1) / threads), ir_u32(b, 1));
     eight_of(m, turn, &row, &e);
     if (n % threads) ir_if(b, ir_lt(b, row, ir_u32(b, f->rows)));
-    ir_id query = ir_min(b, tile_div(k, row, f->group), tile_add(k, r->n_query, UINT32_MAX));
-    ir_id head = ir_add(b, r->first_head, tile_rem(k, row, f->group));
-    ir_id at = ir_add(b, tile_mul(k, ir_add(b, r->first_query, query), m->a->q_stride[0]),
-                      tile_mul(k, head, m->a->q_stride[1]));
+    ir_id query = ir_min(b, tile_div(b, row, f->group), tile_add(b, r->n_query, UINT32_MAX));
+    ir_id head = ir_add(b, r->first_head, tile_rem(b, row, f->group));
+    ir_id at = ir_add(b, tile_mul(b, ir_add(b, r->first_query, query), m->a->q_stride[0]),
+                      tile_mul(b, head, m->a->q_stride[1]));
     at = ir_add(b, ir_add(b, m->q_offset, at), inside(m, e));
-    ir_id both[2] = {ir_load(b, m->q, at, 4), ir_load(b, m->q, tile_add(k, at, 4), 4)};
-    ir_id to = tile_add(k, attention_staged_at(&m->k, m->f.direct, line_of(&m->f), row, e, f->rows),
+    ir_id both[2] = {ir_load(b, m->q, at, 4), ir_load(b, m->q, tile_add(b, at, 4), 4)};
+    ir_id to = tile_add(b, attention_staged_at(b, m->f.direct, line_of(&m->f), row, e, f->rows),
                         m->queries_at);
     store_eight(m, m->queries, to, ir_mul(b, ir_compose(b, both, 2), ir_splat(b, m->scale, EIGHT)),
                 e);
@@ -250,15 +249,14 @@ static void stage_queries(matrix *m) {
 
 /* Keys or values from `first` on to `place`, an element of the stage. */
 static void stage(matrix *m, const attention_cache *cache, ir_id first, ir_id place) {
-    tile_kernel *k = &m->k;
-    ir_builder *b = k->b;
+    ir_builder *b = m->k.b;
     const form *f = &m->f;
     const uint32_t n = f->keys * f->d / EIGHT, threads = threads_of(f);
     for (uint32_t turn = 0; turn * threads < n; turn++) {
         ir_id key, e;
         eight_of(m, ir_u32(b, turn), &key, &e);
         ir_id to = ir_add(b, place,
-                          attention_staged_at(&m->k, m->f.direct, line_of(&m->f), key, e, f->keys)),
+                          attention_staged_at(b, m->f.direct, line_of(&m->f), key, e, f->keys)),
               from = ir_add(b, attention_rows_key(&m->rows, cache, ir_add(b, first, key)),
                             inside(m, e));
         if (n % threads) ir_if(b, ir_lt(b, key, ir_u32(b, f->keys)));
@@ -270,20 +268,18 @@ static void stage(matrix *m, const attention_cache *cache, ir_id first, ir_id pl
 
 /* The same of Q8_0: asks for them, */
 static void fetch(matrix *m, const attention_cache *cache, ir_id first) {
-    tile_kernel *k = &m->k;
-    ir_builder *b = k->b;
+    ir_builder *b = m->k.b;
     for (uint32_t turn = 0; turn < turns_of(&m->f); turn++) {
         ir_id key, e;
         eight_of(m, ir_u32(b, turn), &key, &e);
         ir_id from = ir_add(b, attention_rows_key(&m->rows, cache, ir_add(b, first, key)), e);
-        attention_cache_fetch(cache, tile_div(k, from, EIGHT), m->raw, turn);
+        attention_cache_fetch(cache, tile_div(b, from, EIGHT), m->raw, turn);
     }
 }
 
 /* and puts them as halves to `place`. */
 static void put(matrix *m, const attention_cache *cache, ir_id place) {
-    tile_kernel *k = &m->k;
-    ir_builder *b = k->b;
+    ir_builder *b = m->k.b;
     const form *f = &m->f;
     const bool guarded = f->keys * f->d / EIGHT % threads_of(f);
     for (uint32_t turn = 0; turn < turns_of(f); turn++) {
@@ -291,17 +287,17 @@ static void put(matrix *m, const attention_cache *cache, ir_id place) {
         eight_of(m, ir_u32(b, turn), &key, &e);
         ir_id x = ir_cast(b, IR_F16, attention_cache_fetched(cache, m->raw, turn));
         if (guarded) ir_if(b, ir_lt(b, key, ir_u32(b, f->keys)));
-        ir_store(b, m->stage,
-                 ir_add(b, place,
-                        attention_staged_at(&m->k, m->f.direct, line_of(&m->f), key, e, f->keys)),
-                 x);
+        ir_store(
+            b, m->stage,
+            ir_add(b, place, attention_staged_at(b, m->f.direct, line_of(&m->f), key, e, f->keys)),
+            x);
         if (guarded) ir_end(b);
     }
 }
 
 static void stage_tile(matrix *m, ir_id first, ir_id place) {
     stage(m, &m->keys, first, place);
-    stage(m, &m->values, first, tile_add(&m->k, place, m->f.keys * line_of(&m->f)));
+    stage(m, &m->values, first, tile_add(m->k.b, place, m->f.keys * line_of(&m->f)));
     ir_copy_commit(m->k.b);
 }
 
@@ -315,29 +311,28 @@ static void arrive(matrix *m) {
 
 /* A row of the lane's subgroup that is the same for all of its lanes: its first. */
 static ir_id first_row(matrix *m) {
-    tile_kernel *k = &m->k;
-    ir_id warp = tile_div(k, m->local, LANES);
-    return tile_mul(k, tile_rem(k, warp, m->f.down), m->f.each * ROWS);
+    ir_builder *b = m->k.b;
+    ir_id warp = tile_div(b, m->local, LANES);
+    return tile_mul(b, tile_rem(b, warp, m->f.down), m->f.each * ROWS);
 }
 
 static void load_queries(matrix *m, uint32_t depth, uint32_t to) {
-    tile_kernel *k = &m->k;
+    ir_builder *b = m->k.b;
     const uint32_t line = line_of(&m->f);
-    ir_id from = tile_add(k, tile_mul(k, first_row(m), line), m->queries_at + depth * DEPTH);
+    ir_id from = tile_add(b, tile_mul(b, first_row(m), line), m->queries_at + depth * DEPTH);
     for (uint32_t r = 0; r < m->f.each; r++)
-        ir_fragment_load(k->b, m->query, ir_u32(m->k.b, to + r), m->queries,
-                         tile_add(k, from, r * ROWS * line), ir_u32(m->k.b, line), false);
+        ir_fragment_load(b, m->query, ir_u32(b, to + r), m->queries,
+                         tile_add(b, from, r * ROWS * line), ir_u32(b, line), false);
 }
 
 /* c[r, i] += a[r] b[i] of one depth, i of n; b[i] lies `step` elements after the one before. */
 static void multiply(matrix *m, ir_fragments c, uint32_t n, ir_fragments a, const uint32_t *left,
                      ir_id from, uint32_t step, bool transposed) {
-    tile_kernel *k = &m->k;
-    ir_builder *b = k->b;
+    ir_builder *b = m->k.b;
     for (uint32_t i = 0; i < n; i += 2) {
         const uint32_t count = n - i < 2 ? n - i : 2;
         for (uint32_t j = 0; j < count; j++)
-            ir_fragment_load(b, m->right, ir_u32(b, j), m->stage, tile_add(k, from, (i + j) * step),
+            ir_fragment_load(b, m->right, ir_u32(b, j), m->stage, tile_add(b, from, (i + j) * step),
                              ir_u32(b, line_of(&m->f)), transposed);
         for (uint32_t j = 0; j < count; j++)
             for (uint32_t r = 0; r < m->f.each; r++)
@@ -348,25 +343,24 @@ static void multiply(matrix *m, ir_fragments c, uint32_t n, ir_fragments a, cons
 
 /* Scores of the subgroup's keys of the tile at `place`. */
 static void find_scores(matrix *m, ir_id place) {
-    tile_kernel *k = &m->k;
+    ir_builder *b = m->k.b;
     const form *f = &m->f;
     const uint32_t depths = f->d / DEPTH, line = line_of(f);
-    ir_id from = ir_add(k->b, place, tile_mul(k, m->part, m->n_key * TILE * line));
+    ir_id from = ir_add(b, place, tile_mul(b, m->part, m->n_key * TILE * line));
     for (uint32_t i = 0; i < f->each * m->n_key; i++)
-        ir_fragment_fill(k->b, m->score, ir_u32(m->k.b, i), ir_f32(k->b, 0));
+        ir_fragment_fill(b, m->score, ir_u32(b, i), ir_f32(b, 0));
     for (uint32_t e = 0; e < depths; e++) {
         uint32_t left[8];
         for (uint32_t r = 0; r < f->each; r++) left[r] = (f->held ? e * f->each : 0) + r;
         if (!f->held) load_queries(m, e, 0);
-        multiply(m, m->score, m->n_key, m->query, left, tile_add(k, from, e * DEPTH), TILE * line,
+        multiply(m, m->score, m->n_key, m->query, left, tile_add(b, from, e * DEPTH), TILE * line,
                  true);
     }
 }
 
 /* Scores of keys that a row does not see; `first`: of the subgroup's keys. */
 static void hide(matrix *m, ir_id first) {
-    tile_kernel *k = &m->k;
-    ir_builder *b = k->b;
+    ir_builder *b = m->k.b;
     for (uint32_t q = 0; q < 2 * m->f.each; q++) {
         ir_id low = ir_load(b, m->rows.low, ir_u32(b, q), 1),
               high = ir_load(b, m->rows.high, ir_u32(b, q), 1);
@@ -375,7 +369,7 @@ static void hide(matrix *m, ir_id first) {
             ir_id x = ir_fragment_get(b, m->score, at, q % 2);
             for (uint32_t w = 0; w < 2; w++) {
                 ir_id key = ir_add(
-                    b, first, tile_add(k, tile_mul(k, tile_rem(k, m->lane, 4), 2), i * TILE + w));
+                    b, first, tile_add(b, tile_mul(b, tile_rem(b, m->lane, 4), 2), i * TILE + w));
                 ir_id sees = ir_and(b, ir_ge(b, key, low), ir_le(b, key, high));
                 own[w] = ir_select(b, sees, ir_extract(b, x, w), ir_f32(b, ATTENTION_MASKED));
             }
@@ -396,8 +390,7 @@ static void scale_sums(matrix *m, uint32_t q, ir_id factor) {
 
 /* The largest score of each of the lane's rows in the tile. */
 static void find_most(matrix *m, ir_id *most) {
-    tile_kernel *k = &m->k;
-    ir_builder *b = k->b;
+    ir_builder *b = m->k.b;
     const uint32_t n = 2 * m->f.each;
     for (uint32_t q = 0; q < n; q++) {
         ir_id own = IR_NO_ID;
@@ -407,13 +400,12 @@ static void find_most(matrix *m, ir_id *most) {
         }
         most[q] = ir_max(b, ir_extract(b, own, 0), ir_extract(b, own, 1));
     }
-    for (uint32_t q = 0; q < n; q++) most[q] = attention_quad(m->k.b, most[q], false);
+    for (uint32_t q = 0; q < n; q++) most[q] = attention_quad(b, most[q], false);
 }
 
 /* Scores become weights. */
 static void soften(matrix *m) {
-    tile_kernel *k = &m->k;
-    ir_builder *b = k->b;
+    ir_builder *b = m->k.b;
     const uint32_t n = 2 * m->f.each;
     ir_id most[8];
     find_most(m, most);
@@ -437,20 +429,20 @@ static void soften(matrix *m) {
                             q % 2 + i % 2 * 2, ir_cast(b, IR_F16, p));
         }
         ir_id sum = ir_load(b, m->total, ir_u32(b, q), 1);
-        ir_store(b, m->total, ir_u32(b, q), ir_add(b, sum, tile_sum_vector(k, total)));
+        ir_store(b, m->total, ir_u32(b, q), ir_add(b, sum, tile_sum_vector(b, total)));
     }
 }
 
 static void add_values(matrix *m, ir_id place) {
-    tile_kernel *k = &m->k;
+    ir_builder *b = m->k.b;
     const form *f = &m->f;
     const uint32_t line = line_of(f), depths = m->n_key / 2;
-    ir_id from = tile_add(k, ir_add(k->b, place, m->column), f->keys * line);
-    from = ir_add(k->b, from, tile_mul(k, m->part, m->n_key * TILE * line));
+    ir_id from = tile_add(b, ir_add(b, place, m->column), f->keys * line);
+    from = ir_add(b, from, tile_mul(b, m->part, m->n_key * TILE * line));
     for (uint32_t e = 0; e < depths; e++) {
         uint32_t left[8];
         for (uint32_t r = 0; r < f->each; r++) left[r] = r * depths + e;
-        multiply(m, m->sum, m->n_column, m->weight, left, tile_add(k, from, e * DEPTH * line), TILE,
+        multiply(m, m->sum, m->n_column, m->weight, left, tile_add(b, from, e * DEPTH * line), TILE,
                  false);
     }
 }
@@ -458,15 +450,14 @@ static void add_values(matrix *m, ir_id place) {
 /* ---- the walk over the keys ------------------------------------------------------------------ */
 
 static void walk(matrix *m) {
-    tile_kernel *k = &m->k;
-    ir_builder *b = k->b;
+    ir_builder *b = m->k.b;
     const form *f = &m->f;
     const attention_rows *r = &m->rows;
     const bool rounded = m->a->cache == TYPE_Q8_0;
     const uint32_t values = f->keys * line_of(f);
-    ir_id from = ir_get(b, r->from), after = tile_add(k, ir_get(b, r->to), 1);
+    ir_id from = ir_get(b, r->from), after = tile_add(b, ir_get(b, r->to), 1);
     ir_id held = ir_sub(b, ir_max(b, after, from), from),
-          tiles = tile_div(k, tile_add(k, held, f->keys - 1), f->keys);
+          tiles = tile_div(b, tile_add(b, held, f->keys - 1), f->keys);
     if (rounded) {
         fetch(m, &m->keys, from);
         put(m, &m->keys, ir_u32(b, 0));
@@ -476,10 +467,10 @@ static void walk(matrix *m) {
         stage_tile(m, from, ir_u32(b, 0));
     }
     ir_id tile = ir_loop(b, ir_u32(b, 0), tiles, ir_u32(b, 1)),
-          place = tile_mul(k, tile_rem(k, tile, 2), place_of(f)),
+          place = tile_mul(b, tile_rem(b, tile, 2), place_of(f)),
           other = ir_sub(b, ir_u32(b, place_of(f)), place),
-          first = ir_add(b, from, tile_mul(k, tile, f->keys)), next = tile_add(k, first, f->keys),
-          more = ir_lt(b, tile_add(k, tile, 1), tiles);
+          first = ir_add(b, from, tile_mul(b, tile, f->keys)), next = tile_add(b, first, f->keys),
+          more = ir_lt(b, tile_add(b, tile, 1), tiles);
     arrive(m);
     ir_if(b, more);
     if (rounded) fetch(m, &m->keys, next);
@@ -492,15 +483,14 @@ static void walk(matrix *m) {
         fetch(m, &m->values, next);
         ir_end(b);
     }
-    ir_id all = ir_and(b, ir_ge(b, first, ir_get(b, r->inner_low)),
-                       ir_le(b, tile_add(k, first, f->keys - 1), ir_get(b, r->inner_high)));
+    const ir_id all = attention_rows_all_see(r, first, f->keys);
     ir_if(b, ir_xor(b, all, ir_bool(b, true)));
-    hide(m, ir_add(b, first, tile_mul(k, m->part, m->n_key * TILE)));
+    hide(m, ir_add(b, first, tile_mul(b, m->part, m->n_key * TILE)));
     ir_end(b);
     soften(m);
     if (rounded) {
         ir_if(b, more);
-        put(m, &m->values, tile_add(k, other, values));
+        put(m, &m->values, tile_add(b, other, values));
         ir_end(b);
     }
     add_values(m, place);
@@ -512,26 +502,24 @@ static void walk(matrix *m) {
 
 /* Begins the scores of the tile at `place`. */
 static void begin_scores(matrix *m, ir_id place) {
-    tile_kernel *k = &m->k;
-    ir_builder *b = k->b;
+    ir_builder *b = m->k.b;
     const form *f = &m->f;
-    ir_id group = tile_mul(k, tile_div(k, m->local, 4 * LANES), 4 * ROWS * BLOCK);
+    ir_id group = tile_mul(b, tile_div(b, m->local, 4 * LANES), 4 * ROWS * BLOCK);
     for (uint32_t e = 0; e < f->d; e += BLOCK)
-        ir_fragment_multiply(b, m->score, m->stage, tile_add(k, group, m->queries_at + e * f->rows),
-                             tile_add(k, place, e * f->keys), !e, BLOCK / DEPTH);
+        ir_fragment_multiply(b, m->score, m->stage, tile_add(b, group, m->queries_at + e * f->rows),
+                             tile_add(b, place, e * f->keys), !e, BLOCK / DEPTH);
 }
 
 /* Begins to add the values of the tile at `place`, by the weights. */
 static void begin_values(matrix *m, ir_id place) {
     const form *f = &m->f;
     ir_fragment_multiply_held(m->k.b, m->sum, m->weight, m->stage,
-                              tile_add(&m->k, place, f->keys * f->d), f->keys / DEPTH);
+                              tile_add(m->k.b, place, f->keys * f->d), f->keys / DEPTH);
 }
 
 /* Scores become weights where they are, while sums are under way. */
 static void soften_scores(matrix *m) {
-    tile_kernel *k = &m->k;
-    ir_builder *b = k->b;
+    ir_builder *b = m->k.b;
     ir_id most[2];
     find_most(m, most);
     for (uint32_t q = 0; q < 2; q++) {
@@ -550,7 +538,7 @@ static void soften_scores(matrix *m) {
         ir_store(b, m->factor, ir_u32(b, q), factor);
         ir_store(
             b, m->total, ir_u32(b, q),
-            ir_fma(b, ir_load(b, m->total, ir_u32(b, q), 1), factor, tile_sum_vector(k, total)));
+            ir_fma(b, ir_load(b, m->total, ir_u32(b, q), 1), factor, tile_sum_vector(b, total)));
     }
 }
 
@@ -571,9 +559,7 @@ static void take_weights(matrix *m) {
 static void soften_tile(matrix *m, ir_id first) {
     ir_builder *b = m->k.b;
     const attention_rows *r = &m->rows;
-    ir_id all = ir_and(b, ir_ge(b, first, ir_get(b, r->inner_low)),
-                       ir_le(b, tile_add(&m->k, first, m->f.keys - 1), ir_get(b, r->inner_high)));
-    ir_if(b, ir_not(b, all));
+    ir_if(b, ir_not(b, attention_rows_all_see(r, first, m->f.keys)));
     hide(m, first);
     ir_end(b);
     soften_scores(m);
@@ -582,15 +568,14 @@ static void soften_tile(matrix *m, ir_id first) {
 /* A turn has the scores of a tile and the sums of the one before; meanwhile the values of the one
  * and the keys of the next come. */
 static void walk_direct(matrix *m) {
-    tile_kernel *k = &m->k;
-    ir_builder *b = k->b;
+    ir_builder *b = m->k.b;
     const form *f = &m->f;
     const attention_rows *r = &m->rows;
     const uint32_t part = place_of(f);
-    ir_id from = ir_get(b, r->from), after = tile_add(k, ir_get(b, r->to), 1), zero = ir_u32(b, 0),
+    ir_id from = ir_get(b, r->from), after = tile_add(b, ir_get(b, r->to), 1), zero = ir_u32(b, 0),
           one = ir_u32(b, 1);
     ir_id held = ir_sub(b, ir_max(b, after, from), from);
-    ir_id tiles = ir_max(b, tile_div(k, tile_add(k, held, f->keys - 1), f->keys), one);
+    ir_id tiles = ir_max(b, tile_div(b, tile_add(b, held, f->keys - 1), f->keys), one);
     stage(m, &m->keys, from, zero);
     ir_copy_commit(b);
     stage(m, &m->values, from, ir_u32(b, part / 2));
@@ -599,22 +584,22 @@ static void walk_direct(matrix *m) {
     ir_barrier(b);
     begin_scores(m, zero);
     ir_if(b, ir_lt(b, one, tiles));
-    stage(m, &m->keys, tile_add(k, from, f->keys), ir_u32(b, part));
+    stage(m, &m->keys, tile_add(b, from, f->keys), ir_u32(b, part));
     ir_end(b);
     ir_copy_commit(b);
     ir_fragment_wait(b, 0);
     soften_tile(m, from);
     take_weights(m);
-    ir_id tile = ir_loop(b, one, tiles, one), first = ir_add(b, from, tile_mul(k, tile, f->keys)),
-          place = tile_mul(k, tile_rem(k, tile, 2), part),
+    ir_id tile = ir_loop(b, one, tiles, one), first = ir_add(b, from, tile_mul(b, tile, f->keys)),
+          place = tile_mul(b, tile_rem(b, tile, 2), part),
           other = ir_sub(b, ir_u32(b, part), place);
     arrive(m);
     begin_scores(m, place);
     begin_values(m, other);
-    ir_if(b, ir_lt(b, tile_add(k, tile, 1), tiles));
-    stage(m, &m->keys, tile_add(k, first, f->keys), other);
+    ir_if(b, ir_lt(b, tile_add(b, tile, 1), tiles));
+    stage(m, &m->keys, tile_add(b, first, f->keys), other);
     ir_end(b);
-    stage(m, &m->values, first, tile_add(k, place, part / 2));
+    stage(m, &m->values, first, tile_add(b, place, part / 2));
     ir_copy_commit(b);
     ir_fragment_wait(b, 1);
     soften_tile(m, first);
@@ -622,7 +607,7 @@ static void walk_direct(matrix *m) {
     take_weights(m);
     ir_end(b);
     arrive(m);
-    begin_values(m, tile_mul(k, tile_rem(k, tile_add(k, tiles, UINT32_MAX), 2), part));
+    begin_values(m, tile_mul(b, tile_rem(b, tile_add(b, tiles, UINT32_MAX), 2), part));
     ir_fragment_wait(b, 0);
     ir_barrier(b);
 }
@@ -630,23 +615,22 @@ static void walk_direct(matrix *m) {
 /* ---- results --------------------------------------------------------------------------------- */
 
 static ir_id stats_at(matrix *m, ir_id part, ir_id row) {
-    tile_kernel *k = &m->k;
+    ir_builder *b = m->k.b;
     const form *f = &m->f;
-    ir_id at = ir_add(k->b, tile_mul(k, part, f->rows), row);
-    return tile_add(k, tile_mul(k, at, 2), (f->parts - 1) * f->rows * strip_of(f));
+    ir_id at = ir_add(b, tile_mul(b, part, f->rows), row);
+    return tile_add(b, tile_mul(b, at, 2), (f->parts - 1) * f->rows * strip_of(f));
 }
 
 /* The parts' largest scores and totals as those of all keys; sums fit them. */
 static void join_stats(matrix *m) {
-    tile_kernel *k = &m->k;
-    ir_builder *b = k->b;
+    ir_builder *b = m->k.b;
     const form *f = &m->f;
     for (uint32_t q = 0; q < 2 * f->each; q++) {
         ir_id own[2] = {ir_load(b, m->most, ir_u32(b, q), 1),
                         ir_load(b, m->total, ir_u32(b, q), 1)};
-        ir_if(b, ir_and(b, ir_eq(b, tile_rem(k, m->lane, 4), ir_u32(b, 0)),
+        ir_if(b, ir_and(b, ir_eq(b, tile_rem(b, m->lane, 4), ir_u32(b, 0)),
                         ir_eq(b, m->column, ir_u32(b, 0))));
-        ir_store(b, m->joined, stats_at(m, m->part, tile_add(k, m->row, q * TILE)),
+        ir_store(b, m->joined, stats_at(m, m->part, tile_add(b, m->row, q * TILE)),
                  ir_compose(b, own, 2));
         ir_end(b);
     }
@@ -655,7 +639,7 @@ static void join_stats(matrix *m) {
         ir_id stats[8], most = IR_NO_ID, total = IR_NO_ID;
         for (uint32_t p = 0; p < f->parts; p++) {
             stats[p] =
-                ir_load(b, m->joined, stats_at(m, ir_u32(b, p), tile_add(k, m->row, q * TILE)), 2);
+                ir_load(b, m->joined, stats_at(m, ir_u32(b, p), tile_add(b, m->row, q * TILE)), 2);
             ir_id x = ir_extract(b, stats[p], 0);
             most = p ? ir_max(b, most, x) : x;
         }
@@ -671,50 +655,47 @@ static void join_stats(matrix *m) {
 
 /* Where a pair of the sums lies in the strip that begins with fragment `begin`, of part `part`. */
 static ir_id joined_at(matrix *m, ir_id part, uint32_t q, uint32_t fragment) {
-    tile_kernel *k = &m->k;
-    ir_builder *b = k->b;
+    ir_builder *b = m->k.b;
     const form *f = &m->f;
-    ir_id line = ir_add(b, tile_mul(k, part, f->rows), tile_add(k, m->row, q * TILE));
-    ir_id at = tile_mul(k, tile_div(k, m->column, m->n_column * TILE), STRIP * TILE);
-    at = ir_add(b, at, tile_mul(k, tile_rem(k, m->lane, 4), 2));
-    return ir_add(b, tile_mul(k, line, strip_of(f)), tile_add(k, at, fragment % STRIP * TILE));
+    ir_id line = ir_add(b, tile_mul(b, part, f->rows), tile_add(b, m->row, q * TILE));
+    ir_id at = tile_mul(b, tile_div(b, m->column, m->n_column * TILE), STRIP * TILE);
+    at = ir_add(b, at, tile_mul(b, tile_rem(b, m->lane, 4), 2));
+    return ir_add(b, tile_mul(b, line, strip_of(f)), tile_add(b, at, fragment % STRIP * TILE));
 }
 
 /* Sums of a strip of columns of the other parts, to memory. */
 static void give_strip(matrix *m, uint32_t begin, uint32_t end) {
-    tile_kernel *k = &m->k;
-    ir_builder *b = k->b;
+    ir_builder *b = m->k.b;
     ir_barrier(b);
     ir_if(b, ir_gt(b, m->part, ir_u32(b, 0)));
     for (uint32_t q = 0; q < 2 * m->f.each; q++)
         for (uint32_t c = begin; c < end; c++)
-            ir_store(b, m->joined, joined_at(m, tile_add(k, m->part, UINT32_MAX), q, c),
+            ir_store(b, m->joined, joined_at(m, tile_add(b, m->part, UINT32_MAX), q, c),
                      ir_fragment_get(b, m->sum, ir_u32(b, q / 2 * m->n_column + c), q % 2));
     ir_end(b);
     ir_barrier(b);
 }
 
 static void store_strip(matrix *m, uint32_t begin, uint32_t end) {
-    tile_kernel *k = &m->k;
-    ir_builder *b = k->b;
+    ir_builder *b = m->k.b;
     const form *f = &m->f;
     const attention_rows *r = &m->rows;
     for (uint32_t q = 0; q < 2 * f->each; q++) {
-        ir_id row = tile_add(k, m->row, q * TILE), query = tile_div(k, row, f->group),
-              head = ir_add(b, r->first_head, tile_rem(k, row, f->group));
-        ir_id line = ir_add(b, tile_mul(k, ir_add(b, r->first_query, query), m->a->n_head), head);
-        ir_id at = ir_add(b, m->column, tile_mul(k, tile_rem(k, m->lane, 4), 2));
+        ir_id row = tile_add(b, m->row, q * TILE), query = tile_div(b, row, f->group),
+              head = ir_add(b, r->first_head, tile_rem(b, row, f->group));
+        ir_id line = ir_add(b, tile_mul(b, ir_add(b, r->first_query, query), m->a->n_head), head);
+        ir_id at = ir_add(b, m->column, tile_mul(b, tile_rem(b, m->lane, 4), 2));
         ir_id is = ir_lt(b, query, r->n_query);
         if (f->parts > 1) is = ir_and(b, is, ir_eq(b, m->part, ir_u32(b, 0)));
         ir_if(b, is);
-        ir_id inverse = ir_splat(b, attention_inverse(k, ir_load(b, m->total, ir_u32(b, q), 1)), 2);
+        ir_id inverse = ir_splat(b, attention_inverse(b, ir_load(b, m->total, ir_u32(b, q), 1)), 2);
         for (uint32_t c = begin; c < end; c++) {
             ir_id x = ir_fragment_get(b, m->sum, ir_u32(b, q / 2 * m->n_column + c), q % 2);
             for (uint32_t p = 1; p < f->parts; p++)
                 x = ir_add(b, x, ir_load(b, m->joined, joined_at(m, ir_u32(b, p - 1), q, c), 2));
-            ir_id e = tile_add(k, at, c * TILE);
+            ir_id e = tile_add(b, at, c * TILE);
             if (f->d != m->a->d) ir_if(b, ir_lt(b, e, ir_u32(b, m->a->d)));
-            ir_store(b, m->out, ir_add(b, tile_mul(k, line, m->a->d), e), ir_mul(b, x, inverse));
+            ir_store(b, m->out, ir_add(b, tile_mul(b, line, m->a->d), e), ir_mul(b, x, inverse));
             if (f->d != m->a->d) ir_end(b);
         }
         ir_end(b);
@@ -726,7 +707,7 @@ static void store(matrix *m) {
     const form *f = &m->f;
     for (uint32_t q = 0; q < 2 * f->each; q++)
         ir_store(b, m->total, ir_u32(b, q),
-                 attention_quad(m->k.b, ir_load(b, m->total, ir_u32(b, q), 1), true));
+                 attention_quad(b, ir_load(b, m->total, ir_u32(b, q), 1), true));
     if (f->parts == 1) {
         store_strip(m, 0, m->n_column);
         return;
@@ -739,17 +720,15 @@ static void store(matrix *m) {
     }
 }
 
-beryl_status attention_matrix(lowering *l, const graph_node *node, const attention_task *a,
-                              beryl_error *error) {
+beryl_status attention_matrix(lowering *l, const attention_task *a) {
     matrix m = {.a = a};
-    if (!form_of(l->caps, a, &m.f)) return lower_refuse(l, node, "heads of this shape", error);
+    if (!form_of(l->caps, a, &m.f)) return lower_refuse(l, l->node, "heads of this shape");
     tile_kernel *k = &m.k;
     const form *f = &m.f;
-    const beryl_status status =
-        a->cache == TYPE_F32 ? attention_halve(l, node, a, error) : BERYL_OK;
+    const beryl_status status = a->cache == TYPE_F32 ? attention_halve(l, a) : BERYL_OK;
     if (status != BERYL_OK) return status;
-    tile_begin(k, l, node, f->direct ? "attention_direct" : "attention_matrix", threads_of(f));
-    ir_builder *b = k->b;
+    ir_builder *b =
+        tile_begin(k, l, f->direct ? "attention_direct" : "attention_matrix", threads_of(f));
     ir_subgroup(b, LANES);
     bind(&m);
     for (uint32_t q = 0; q < 2 * f->each; q++) {
@@ -767,5 +746,5 @@ beryl_status attention_matrix(lowering *l, const graph_node *node, const attenti
     attention_rows_end(&m.rows);
     store(&m);
     return tile_end_3d(k, a->rows, f->queries, (lower_count){a->n_head / f->group, 0}, 1,
-                       (lower_count){1, 0}, 1, error);
+                       (lower_count){1, 0});
 }

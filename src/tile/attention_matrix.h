@@ -28,10 +28,9 @@ static inline ir_id attention_quad(ir_builder *b, ir_id x, bool sum) {
 
 /* Where an element of a line lies in workgroup memory among `lines` of them, each of `size`
  * elements; direct: in blocks. */
-static inline ir_id attention_staged_at(tile_kernel *k, bool direct, uint32_t size, ir_id line,
+static inline ir_id attention_staged_at(ir_builder *b, bool direct, uint32_t size, ir_id line,
                                         ir_id e, uint32_t lines) {
-    return direct ? attention_block_at(k, line, e, lines)
-                  : ir_add(k->b, tile_mul(k, line, size), e);
+    return direct ? attention_block_at(b, line, e, lines) : ir_add(b, tile_mul(b, line, size), e);
 }
 
 #endif

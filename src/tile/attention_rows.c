@@ -18,11 +18,11 @@ void attention_rows_bind(attention_rows *x, tile_kernel *k, const attention_task
     for (uint32_t i = 0; i < 6; i++) *uniform[i] = ir_register(b, IR_U32, 1);
     if (BUILD_HAS_C_TEXTS && x->joint) x->found = ir_workgroup(b, IR_U32, FOUND);
     /* long ones first */
-    ir_id late = tile_add(k, ir_sub(b, ir_groups(b, 0), ir_group(b, 0)), UINT32_MAX);
-    x->first_query = tile_mul(k, late, x->queries);
+    ir_id late = tile_add(b, ir_sub(b, ir_groups(b, 0), ir_group(b, 0)), UINT32_MAX);
+    x->first_query = tile_mul(b, late, x->queries);
     x->n_query = ir_min(b, ir_u32(b, x->queries), ir_sub(b, n, x->first_query));
-    x->first_head = tile_mul(k, ir_group(b, 1), x->group);
-    x->kv = tile_div(k, x->first_head, a->n_head / a->n_kv);
+    x->first_head = tile_mul(b, ir_group(b, 1), x->group);
+    x->kv = tile_div(b, x->first_head, a->n_head / a->n_kv);
 }
 
 static ir_id slot_at(attention_rows *x, ir_id query) {
@@ -35,21 +35,20 @@ static ir_id slot_at(attention_rows *x, ir_id query) {
 static void range_of(attention_rows *x, ir_id query, ir_id *low, ir_id *high) {
     ir_builder *b = x->k->b;
     attention_keys keys;
-    attention_keys_of(&x->places, x->k, x->a, ir_add(b, x->first_query, query), &keys);
+    attention_keys_of(&x->places, b, x->a, ir_add(b, x->first_query, query), &keys);
     ir_id some = ir_lt(b, keys.first, keys.end);
     *low = ir_select(b, some, keys.first, ir_u32(b, UINT32_MAX));
-    *high = ir_select(b, some, tile_add(x->k, keys.end, UINT32_MAX), ir_u32(b, 0));
+    *high = ir_select(b, some, tile_add(b, keys.end, UINT32_MAX), ir_u32(b, 0));
 }
 
 /* Of the lane's row r, where its query is one of [done, end); else none: low above high. */
 static void row_range(attention_rows *x, ir_id done, ir_id r) {
-    tile_kernel *k = x->k;
-    ir_builder *b = k->b;
-    ir_id row = x->apart ? ir_add(b, x->lane_rows, tile_mul(k, r, x->apart))
-                         : ir_add(b, tile_mul(k, x->lane_rows, x->each), r);
-    ir_id own = tile_div(k, row, x->group);
+    ir_builder *b = x->k->b;
+    ir_id row = x->apart ? ir_add(b, x->lane_rows, tile_mul(b, r, x->apart))
+                         : ir_add(b, tile_mul(b, x->lane_rows, x->each), r);
+    ir_id own = tile_div(b, row, x->group);
     ir_id sees = ir_and(b, ir_ge(b, own, done), ir_lt(b, own, ir_get(b, x->end))), low, high;
-    range_of(x, ir_min(b, own, tile_add(k, x->n_query, UINT32_MAX)), &low, &high);
+    range_of(x, ir_min(b, own, tile_add(b, x->n_query, UINT32_MAX)), &low, &high);
     ir_store(b, x->low, r, ir_select(b, sees, low, ir_u32(b, UINT32_MAX)));
     ir_store(b, x->high, r, ir_select(b, sees, high, ir_u32(b, 0)));
 }
@@ -88,8 +87,7 @@ static ir_id scan_together(attention_rows *x) {
 /* The queries [done, end) have the slot of `done`, and together as many keys as a ring holds, so
  * that no position makes the loop over them long: what all of them see, and any of them. */
 static void scan_queries(attention_rows *x, ir_id done) {
-    tile_kernel *k = x->k;
-    ir_builder *b = k->b;
+    ir_builder *b = x->k->b;
     ir_set(b, x->from, ir_u32(b, UINT32_MAX));
     ir_set(b, x->to, ir_u32(b, 0));
     ir_set(b, x->inner_low, ir_u32(b, 0));
@@ -107,7 +105,7 @@ static void scan_queries(attention_rows *x, ir_id done) {
     ir_set(b, x->to, to);
     ir_set(b, x->inner_low, ir_max(b, ir_get(b, x->inner_low), low));
     ir_set(b, x->inner_high, ir_min(b, ir_get(b, x->inner_high), high));
-    ir_set(b, x->end, tile_add(k, query, 1));
+    ir_set(b, x->end, tile_add(b, query, 1));
     ir_else(b);
     ir_set(b, x->open, ir_u32(b, 0));
     ir_end(b);
@@ -115,8 +113,7 @@ static void scan_queries(attention_rows *x, ir_id done) {
 }
 
 static void scan(attention_rows *x, ir_id done) {
-    tile_kernel *k = x->k;
-    ir_builder *b = k->b;
+    ir_builder *b = x->k->b;
     const bool joint = BUILD_HAS_C_TEXTS && x->joint;
     if (joint) {
         ir_set(b, x->open, ir_u32(b, 0));
@@ -154,19 +151,23 @@ void attention_rows_end(attention_rows *x) {
     ir_end(x->k->b);
 }
 
+ir_id attention_rows_all_see(const attention_rows *x, ir_id first, uint32_t n) {
+    ir_builder *b = x->k->b;
+    return ir_and(b, ir_ge(b, first, ir_get(b, x->inner_low)),
+                  ir_le(b, tile_add(b, first, n - 1), ir_get(b, x->inner_high)));
+}
+
 ir_id attention_rows_key(attention_rows *x, const attention_cache *cache, ir_id key) {
-    tile_kernel *k = x->k;
-    ir_builder *b = k->b;
+    ir_builder *b = x->k->b;
     const attention_task *a = x->a;
-    ir_id base = tile_mul(k, ir_min(b, x->slot, ir_u32(b, a->n_slot - 1)), a->n_row);
-    ir_id place = tile_rem(k, ir_min(b, key, ir_get(b, x->to)), a->n_row);
+    ir_id base = tile_mul(b, ir_min(b, x->slot, ir_u32(b, a->n_slot - 1)), a->n_row);
+    ir_id place = tile_rem(b, ir_min(b, key, ir_get(b, x->to)), a->n_row);
     return attention_cache_at(cache, base, place, x->kv, 1);
 }
 
-ir_id attention_block_at(tile_kernel *k, ir_id line, ir_id element, uint32_t lines) {
-    ir_builder *b = k->b;
-    ir_id block = tile_mul(k, tile_div(k, element, ATTENTION_BLOCK), lines * ATTENTION_BLOCK);
+ir_id attention_block_at(ir_builder *b, ir_id line, ir_id element, uint32_t lines) {
+    ir_id block = tile_mul(b, tile_div(b, element, ATTENTION_BLOCK), lines * ATTENTION_BLOCK);
     return ir_add(
         b, block,
-        ir_add(b, tile_mul(k, line, ATTENTION_BLOCK), tile_rem(k, element, ATTENTION_BLOCK)));
+        ir_add(b, tile_mul(b, line, ATTENTION_BLOCK), tile_rem(b, element, ATTENTION_BLOCK)));
 }

@@ -128,52 +128,50 @@ static void bind(serial *s) {
     s->partial = ir_register(b, IR_F32, s->heads * KEYS * s->wide);
     s->zero = ir_u32(b, 0);
     s->piece = ir_group(b, 0);
-    s->first_head = tile_mul(k, ir_group(b, 1), s->heads);
+    s->first_head = tile_mul(b, ir_group(b, 1), s->heads);
     s->row = ir_group(b, 2);
     s->queries_at = s->sums_at = s->own_at[0] = s->own_at[1] = s->zero;
     if (s->items) {
-        ir_id item = tile_item(k), place = tile_div(k, item, a->n_head);
-        s->first_head = tile_rem(k, item, a->n_head);
-        s->piece = tile_rem(k, place, a->n_split);
-        s->row = tile_div(k, place, a->n_split);
+        ir_id item = tile_item(k), place = tile_div(b, item, a->n_head);
+        s->first_head = tile_rem(b, item, a->n_head);
+        s->piece = tile_rem(b, place, a->n_split);
+        s->row = tile_div(b, place, a->n_split);
         ir_if(b, ir_lt(b, s->row, tile_count(k, "rows", a->rows)));
         place = ir_fma(b, s->row, ir_u32(b, a->n_head), s->first_head);
-        place = ir_add(b, tile_mul(k, place, a->n_split), s->piece);
-        s->sums_at = s->own_at[1] = tile_mul(k, place, a->d);
-        s->queries_at = tile_mul(k, place, 2 * a->d);
-        s->own_at[0] = tile_add(k, s->queries_at, a->d);
+        place = ir_add(b, tile_mul(b, place, a->n_split), s->piece);
+        s->sums_at = s->own_at[1] = tile_mul(b, place, a->d);
+        s->queries_at = tile_mul(b, place, 2 * a->d);
+        s->own_at[0] = tile_add(b, s->queries_at, a->d);
     }
-    s->kv = tile_div(k, s->first_head, a->n_head / a->n_kv);
-    s->q_at = ir_add(b, q_offset, tile_mul(k, s->row, a->q_stride[0]));
-    if (a->raw) s->angles_offset = ir_add(b, s->angles_offset, tile_mul(k, s->row, a->d));
-    attention_keys_of(&places, k, a, s->row, &s->of);
+    s->kv = tile_div(b, s->first_head, a->n_head / a->n_kv);
+    s->q_at = ir_add(b, q_offset, tile_mul(b, s->row, a->q_stride[0]));
+    if (a->raw) s->angles_offset = ir_add(b, s->angles_offset, tile_mul(b, s->row, a->d));
+    attention_keys_of(&places, b, a, s->row, &s->of);
     if (s->items && !a->raw)
-        s->queries_at = ir_add(b, s->q_at, tile_mul(k, s->first_head, a->q_stride[1]));
+        s->queries_at = ir_add(b, s->q_at, tile_mul(b, s->first_head, a->q_stride[1]));
 }
 
 /* Element e of a head, from where those of the first begin. */
 static ir_id element(serial *s, ir_id from, uint32_t head, ir_id e) {
-    return ir_add(s->k.b, from, tile_add(&s->k, e, head * s->a->d));
+    return ir_add(s->k.b, from, tile_add(s->k.b, e, head * s->a->d));
 }
 
 /* ---- queries, and the row's own key and value ------------------------------------------------ */
 
 static ir_id sum_of_squares(serial *s, ir_memory from, ir_id start) {
-    tile_kernel *k = &s->k;
-    ir_builder *b = k->b;
+    ir_builder *b = s->k.b;
     ir_store(b, s->partial, s->zero, nothing(s));
     ir_id i = steps(s, s->a->d, s->wide), x = ir_load(b, from, ir_add(b, start, i), s->wide);
     ir_store(b, s->partial, s->zero, ir_fma(b, x, x, ir_load(b, s->partial, s->zero, s->wide)));
     ir_end(b);
-    return tile_sum_vector(k, ir_load(b, s->partial, s->zero, s->wide));
+    return tile_sum_vector(b, ir_load(b, s->partial, s->zero, s->wide));
 }
 
 /* to = scale * x, x after its norm if there is one: weight IR_NO_ID: without weight and
  * rotation. */
 static void line_make(serial *s, ir_memory from, ir_id start, ir_id weight, ir_id scale,
                       ir_memory to, ir_id at) {
-    tile_kernel *k = &s->k;
-    ir_builder *b = k->b;
+    ir_builder *b = s->k.b;
     const uint32_t half = s->a->d / 2, wide = s->wide;
     ir_id factor = scale;
     if (s->a->raw) {
@@ -192,24 +190,23 @@ static void line_make(serial *s, ir_memory from, ir_id start, ir_id weight, ir_i
           angle = ir_add(b, s->angles_offset, i), low = ir_add(b, start, i);
     ir_id u =
         ir_mul(b, ir_mul(b, ir_load(b, from, low, wide), factor), ir_load(b, s->norms, w, wide));
-    ir_id v = ir_mul(b, ir_load(b, from, tile_add(k, low, half), wide), factor);
-    v = ir_mul(b, v, ir_load(b, s->norms, tile_add(k, w, half), wide));
+    ir_id v = ir_mul(b, ir_load(b, from, tile_add(b, low, half), wide), factor);
+    v = ir_mul(b, v, ir_load(b, s->norms, tile_add(b, w, half), wide));
     ir_id cosine = ir_load(b, s->angles, angle, wide),
-          sine = ir_load(b, s->angles, tile_add(k, angle, half), wide);
+          sine = ir_load(b, s->angles, tile_add(b, angle, half), wide);
     at = ir_add(b, at, i);
     ir_store(b, to, at, ir_sub(b, ir_mul(b, u, cosine), ir_mul(b, v, sine)));
-    ir_store(b, to, tile_add(k, at, half), ir_add(b, ir_mul(b, u, sine), ir_mul(b, v, cosine)));
+    ir_store(b, to, tile_add(b, at, half), ir_add(b, ir_mul(b, u, sine), ir_mul(b, v, cosine)));
     ir_end(b);
 }
 
 /* The first piece has the row's own key and value, if there are any; of the first heads of a kv
  * head it stores them. */
 static void own_make(serial *s) {
-    tile_kernel *k = &s->k;
-    ir_builder *b = k->b;
+    ir_builder *b = s->k.b;
     const attention_task *a = s->a;
     ir_id one = ir_f32(b, 1),
-          from = tile_mul(k, ir_add(b, tile_mul(k, s->row, a->n_kv), s->kv), a->d);
+          from = tile_mul(b, ir_add(b, tile_mul(b, s->row, a->n_kv), s->kv), a->d);
     ir_if(b, ir_and(b, ir_eq(b, s->piece, s->zero), s->of.is));
     line_make(s, s->key, from, s->w_k, one, s->own[0], s->own_at[0]);
     line_make(s, s->value, from, IR_NO_ID, one, s->own[1], s->own_at[1]);
@@ -222,16 +219,16 @@ static void own_make(serial *s) {
                  ir_fma(b, x, ir_load(b, s->own[0], ir_add(b, s->own_at[0], i), s->wide),
                         ir_load(b, s->partial, s->zero, s->wide)));
         if (!s->items)
-            ir_store(b, s->sums, tile_add(k, i, h * a->d), ir_load(b, s->own[1], i, s->wide));
+            ir_store(b, s->sums, tile_add(b, i, h * a->d), ir_load(b, s->own[1], i, s->wide));
         ir_end(b);
         ir_store(b, s->most, ir_u32(b, h),
-                 tile_sum_vector(k, ir_load(b, s->partial, s->zero, s->wide)));
+                 tile_sum_vector(b, ir_load(b, s->partial, s->zero, s->wide)));
         ir_store(b, s->total, ir_u32(b, h), one);
     }
-    ir_id stores = ir_eq(b, tile_rem(k, s->first_head, a->n_head / a->n_kv), s->zero);
+    ir_id stores = ir_eq(b, tile_rem(b, s->first_head, a->n_head / a->n_kv), s->zero);
     ir_if(b, stores);
-    ir_id place = ir_add(b, s->of.base, tile_rem(k, s->of.last, a->n_row));
-    ir_id to = tile_mul(k, ir_add(b, tile_mul(k, place, a->n_kv), s->kv), a->d);
+    ir_id place = ir_add(b, s->of.base, tile_rem(b, s->of.last, a->n_row));
+    ir_id to = tile_mul(b, ir_add(b, tile_mul(b, place, a->n_kv), s->kv), a->d);
     for (uint32_t which = 0; which < 2; which++) {
         const attention_cache *cache = which ? &s->values : &s->keys;
         const uint32_t unit = attention_cache_unit(cache, 8);
@@ -252,13 +249,12 @@ static ir_id partial_at(serial *s, uint32_t head, uint32_t key) {
 
 /* KEYS keys from `first` on; beyond the last that one again, with weight 0. */
 static void turn(serial *s, ir_id first, ir_id end) {
-    tile_kernel *k = &s->k;
-    ir_builder *b = k->b;
+    ir_builder *b = s->k.b;
     const attention_task *a = s->a;
     ir_id at[KEYS], from[KEYS], weights[HEADS_MAX][KEYS], keeps[HEADS_MAX], all[KEYS],
-        last = tile_add(k, end, UINT32_MAX);
+        last = tile_add(b, end, UINT32_MAX);
     for (uint32_t i = 0; i < KEYS; i++) {
-        ir_id place = tile_rem(k, ir_min(b, tile_add(k, first, i), last), a->n_row);
+        ir_id place = tile_rem(b, ir_min(b, tile_add(b, first, i), last), a->n_row);
         at[i] = attention_cache_at(&s->keys, s->of.base, place, s->kv, 1);
         from[i] = a->dense ? at[i] : attention_cache_at(&s->values, s->of.base, place, s->kv, 1);
         for (uint32_t h = 0; h < s->heads; h++)
@@ -279,14 +275,14 @@ static void turn(serial *s, ir_id first, ir_id end) {
         ir_id before = ir_load(b, s->most, ir_u32(b, h), 1), now = before, score[KEYS],
               sum = IR_NO_ID;
         for (uint32_t i = 0; i < KEYS; i++) {
-            score[i] = tile_sum_vector(k, ir_load(b, s->partial, partial_at(s, h, i), s->wide));
+            score[i] = tile_sum_vector(b, ir_load(b, s->partial, partial_at(s, h, i), s->wide));
             if (s->items && !a->raw) score[i] = ir_mul(b, score[i], s->scale);
             now = ir_max(b, now, score[i]);
         }
         keeps[h] = ir_exp(b, ir_sub(b, before, now));
         for (uint32_t i = 0; i < KEYS; i++) {
             ir_id p = ir_exp(b, ir_sub(b, score[i], now));
-            if (i) p = ir_select(b, ir_lt(b, tile_add(k, first, i), end), p, ir_f32(b, 0));
+            if (i) p = ir_select(b, ir_lt(b, tile_add(b, first, i), end), p, ir_f32(b, 0));
             sum = i ? ir_add(b, sum, p) : p;
             weights[h][i] = many(s, p);
         }
@@ -308,19 +304,18 @@ static void turn(serial *s, ir_id first, ir_id end) {
 }
 
 static void finish(serial *s) {
-    tile_kernel *k = &s->k;
-    ir_builder *b = k->b;
+    ir_builder *b = s->k.b;
     const attention_task *a = s->a;
     for (uint32_t h = 0; h < s->heads; h++) {
-        ir_id place = ir_add(b, tile_mul(k, s->row, a->n_head), tile_add(k, s->first_head, h)),
+        ir_id place = ir_add(b, tile_mul(b, s->row, a->n_head), tile_add(b, s->first_head, h)),
               factor = IR_NO_ID;
         ir_id both[2] = {ir_load(b, s->most, ir_u32(b, h), 1),
                          ir_load(b, s->total, ir_u32(b, h), 1)};
         if (a->n_split > 1) {
-            place = ir_add(b, tile_mul(k, place, a->n_split), s->piece);
-            ir_store(b, s->result.stats, tile_mul(k, place, 2), ir_compose(b, both, 2));
+            place = ir_add(b, tile_mul(b, place, a->n_split), s->piece);
+            ir_store(b, s->result.stats, tile_mul(b, place, 2), ir_compose(b, both, 2));
         } else {
-            factor = many(s, attention_inverse(k, both[1]));
+            factor = many(s, attention_inverse(b, both[1]));
         }
         ir_id i = steps(s, a->d, s->wide),
               x = ir_load(b, s->sums, element(s, s->sums_at, h, i), s->wide);
@@ -338,22 +333,21 @@ static uint32_t wide_of(const tile_kernel *k, const attention_task *a) {
     return wide;
 }
 
-beryl_status attention_serial(lowering *l, const graph_node *node, const attention_task *a,
-                              beryl_error *error) {
+beryl_status attention_serial(lowering *l, const attention_task *a) {
     const uint32_t heads = heads_of(a);
     const char *name = a->raw ? "attention_step" : "attention_serial";
     serial s = {.a = a, .items = attention_serial_items(l->caps, a), .heads = 1};
     tile_kernel *k = &s.k;
-    if (s.items) tile_begin_items(k, l, node, name);
-    else tile_begin(k, l, node, name, 1), s.heads = tile_choose(l, "heads", heads, 1, heads);
+    if (s.items) tile_begin_items(k, l, name);
+    else tile_begin(k, l, name, 1), s.heads = tile_choose(l, "heads", heads, 1, heads);
     ir_builder *b = k->b;
     s.wide = wide_of(k, a);
     bind(&s);
     for (uint32_t h = 0; h < s.heads; h++) {
-        ir_id from = ir_add(b, s.q_at, tile_mul(k, tile_add(k, s.first_head, h), a->q_stride[1]));
+        ir_id from = ir_add(b, s.q_at, tile_mul(b, tile_add(b, s.first_head, h), a->q_stride[1]));
         if (!s.items || a->raw)
             line_make(&s, s.q, from, s.w_q, s.scale, s.queries,
-                      tile_add(k, s.queries_at, h * a->d));
+                      tile_add(b, s.queries_at, h * a->d));
         ir_store(b, s.most, ir_u32(b, h), ir_f32(b, ATTENTION_LEAST));
         ir_store(b, s.total, ir_u32(b, h), ir_f32(b, 0));
     }
@@ -362,7 +356,7 @@ beryl_status attention_serial(lowering *l, const graph_node *node, const attenti
     ir_end(b);
     if (a->k) own_make(&s);
     ir_id count = ir_sub(b, s.of.end, s.of.first),
-          span = tile_div(k, tile_add(k, count, a->n_split - 1), a->n_split);
+          span = tile_div(b, tile_add(b, count, a->n_split - 1), a->n_split);
     ir_id begin = ir_min(b, ir_add(b, s.of.first, ir_mul(b, s.piece, span)), s.of.end),
           end = ir_min(b, ir_add(b, begin, span), s.of.end);
     ir_id first = ir_loop(b, begin, end, ir_u32(b, KEYS));
@@ -371,8 +365,8 @@ beryl_status attention_serial(lowering *l, const graph_node *node, const attenti
     finish(&s);
     if (s.items) {
         ir_end(b);
-        return tile_end(k, lower_count_times(a->rows, (uint64_t)a->n_head * a->n_split), 1, error);
+        return tile_end(k, lower_count_times(a->rows, (uint64_t)a->n_head * a->n_split), 1);
     }
     return tile_end_3d(k, (lower_count){a->n_split, 0}, 1, (lower_count){a->n_head / s.heads, 0}, 1,
-                       a->rows, 1, error);
+                       a->rows);
 }

@@ -87,26 +87,25 @@ static void bind(shuffle *x) {
 
 /* Query of the lane's row r within the workgroup, and its head. */
 static ir_id query_of(shuffle *x, uint32_t r, ir_id *head) {
-    tile_kernel *k = &x->k;
-    ir_id row = tile_add(k, tile_mul(k, x->lane, x->f.each), r);
-    *head = ir_add(k->b, x->rows.first_head, tile_rem(k, row, x->f.group));
-    return tile_div(k, row, x->f.group);
+    ir_builder *b = x->k.b;
+    ir_id row = tile_add(b, tile_mul(b, x->lane, x->f.each), r);
+    *head = ir_add(b, x->rows.first_head, tile_rem(b, row, x->f.group));
+    return tile_div(b, row, x->f.group);
 }
 
 /* Rows that have no query have those of the last one. */
 static void begin(shuffle *x) {
-    tile_kernel *k = &x->k;
-    ir_builder *b = k->b;
+    ir_builder *b = x->k.b;
     const attention_task *a = x->a;
     for (uint32_t r = 0; r < x->f.each; r++) {
         ir_id head, query = query_of(x, r, &head);
-        query = ir_min(b, query, tile_add(k, x->rows.n_query, UINT32_MAX));
+        query = ir_min(b, query, tile_add(b, x->rows.n_query, UINT32_MAX));
         query = ir_add(b, x->rows.first_query, query);
         ir_id from =
-            ir_add(b, tile_mul(k, query, a->q_stride[0]), tile_mul(k, head, a->q_stride[1]));
+            ir_add(b, tile_mul(b, query, a->q_stride[0]), tile_mul(b, head, a->q_stride[1]));
         from = ir_add(b, from, x->q_offset);
         for (uint32_t e = 0; e < a->d; e += FOUR) {
-            ir_id line = ir_load(b, x->q, tile_add(k, from, e), FOUR);
+            ir_id line = ir_load(b, x->q, tile_add(b, from, e), FOUR);
             ir_store(b, x->queries, at(x, r, a->d, e),
                      ir_mul(b, line, ir_splat(b, x->scale, FOUR)));
             ir_store(b, x->sums, at(x, r, a->d, e), ir_number(b, IR_F32, FOUR, 0));
@@ -117,14 +116,13 @@ static void begin(shuffle *x) {
 }
 
 static void score(shuffle *x, ir_id from) {
-    tile_kernel *k = &x->k;
-    ir_builder *b = k->b;
+    ir_builder *b = x->k.b;
     const form *f = &x->f;
     const uint32_t d = x->a->d;
     for (uint32_t i = 0; i < f->each * f->lanes; i++) set(x, x->scores, i, ir_f32(b, 0));
     ir_id own = IR_NO_ID;
     for (uint32_t e = 0; e < d; e++) {
-        if (e % FOUR == 0) own = attention_cache_read(&x->keys, tile_add(k, from, e), FOUR);
+        if (e % FOUR == 0) own = attention_cache_read(&x->keys, tile_add(b, from, e), FOUR);
         ir_id mine = ir_extract(b, own, e % FOUR);
         for (uint32_t key = 0; key < f->lanes; key++) {
             ir_id y = ir_subgroup_broadcast(b, mine, key);
@@ -139,14 +137,11 @@ static void score(shuffle *x, ir_id from) {
 
 /* Where some row does not see some key of the block. */
 static void mask(shuffle *x, ir_id first) {
-    tile_kernel *k = &x->k;
-    ir_builder *b = k->b;
+    ir_builder *b = x->k.b;
     const uint32_t lanes = x->f.lanes;
-    ir_id whole = ir_and(b, ir_ge(b, first, ir_get(b, x->rows.inner_low)),
-                         ir_le(b, tile_add(k, first, lanes - 1), ir_get(b, x->rows.inner_high)));
-    ir_if(b, ir_not(b, whole));
+    ir_if(b, ir_not(b, attention_rows_all_see(&x->rows, first, lanes)));
     for (uint32_t i = 0; i < x->f.each * lanes; i++) {
-        ir_id key = tile_add(k, first, i % lanes), r = ir_u32(b, i / lanes);
+        ir_id key = tile_add(b, first, i % lanes), r = ir_u32(b, i / lanes);
         ir_id sees = ir_and(b, ir_ge(b, key, ir_load(b, x->rows.low, r, 1)),
                             ir_le(b, key, ir_load(b, x->rows.high, r, 1)));
         set(x, x->scores, i, ir_select(b, sees, get(x, x->scores, i), ir_f32(b, ATTENTION_MASKED)));
@@ -176,13 +171,12 @@ static void soften(shuffle *x) {
 }
 
 static void add_values(shuffle *x, ir_id from) {
-    tile_kernel *k = &x->k;
-    ir_builder *b = k->b;
+    ir_builder *b = x->k.b;
     const form *f = &x->f;
     const uint32_t d = x->a->d;
     ir_id own = IR_NO_ID;
     for (uint32_t e = 0; e < d; e++) {
-        if (e % FOUR == 0) own = attention_cache_read(&x->values, tile_add(k, from, e), FOUR);
+        if (e % FOUR == 0) own = attention_cache_read(&x->values, tile_add(b, from, e), FOUR);
         ir_id mine = ir_extract(b, own, e % FOUR);
         for (uint32_t key = 0; key < f->lanes; key++) {
             ir_id y = ir_subgroup_broadcast(b, mine, key);
@@ -195,34 +189,31 @@ static void add_values(shuffle *x, ir_id from) {
 }
 
 static void finish(shuffle *x) {
-    tile_kernel *k = &x->k;
-    ir_builder *b = k->b;
+    ir_builder *b = x->k.b;
     const attention_task *a = x->a;
     for (uint32_t r = 0; r < x->f.each; r++) {
         ir_id head, query = query_of(x, r, &head);
         ir_if(b, ir_lt(b, query, x->rows.n_query));
-        ir_id factor = ir_splat(b, attention_inverse(k, get(x, x->total, r)), FOUR);
-        ir_id to = ir_add(b, tile_mul(k, ir_add(b, x->rows.first_query, query), a->n_head), head);
-        to = tile_mul(k, to, a->d);
+        ir_id factor = ir_splat(b, attention_inverse(b, get(x, x->total, r)), FOUR);
+        ir_id to = ir_add(b, tile_mul(b, ir_add(b, x->rows.first_query, query), a->n_head), head);
+        to = tile_mul(b, to, a->d);
         for (uint32_t e = 0; e < a->d; e += FOUR)
-            ir_store(b, x->out, tile_add(k, to, e),
+            ir_store(b, x->out, tile_add(b, to, e),
                      ir_mul(b, ir_load(b, x->sums, at(x, r, a->d, e), FOUR), factor));
         ir_end(b);
     }
 }
 
-beryl_status attention_shuffle(lowering *l, const graph_node *node, const attention_task *a,
-                               beryl_error *error) {
+beryl_status attention_shuffle(lowering *l, const attention_task *a) {
     shuffle x = {.a = a};
     tile_kernel *k = &x.k;
-    if (!form_of(l->caps, a, &x.f)) return lower_refuse(l, node, "heads of this shape", error);
-    tile_begin(k, l, node, "attention_shuffle", x.f.lanes);
-    ir_builder *b = k->b;
+    if (!form_of(l->caps, a, &x.f)) return lower_refuse(l, l->node, "heads of this shape");
+    ir_builder *b = tile_begin(k, l, "attention_shuffle", x.f.lanes);
     ir_subgroup(b, x.f.lanes);
     bind(&x);
     begin(&x);
     attention_rows_begin(&x.rows);
-    ir_id first = ir_loop(b, ir_get(b, x.rows.from), tile_add(k, ir_get(b, x.rows.to), 1),
+    ir_id first = ir_loop(b, ir_get(b, x.rows.from), tile_add(b, ir_get(b, x.rows.to), 1),
                           ir_u32(b, x.f.lanes));
     ir_id own = ir_add(b, first, x.lane);
     score(&x, attention_rows_key(&x.rows, &x.keys, own));
@@ -233,5 +224,5 @@ beryl_status attention_shuffle(lowering *l, const graph_node *node, const attent
     attention_rows_end(&x.rows);
     finish(&x);
     return tile_end_3d(k, a->rows, x.f.queries, (lower_count){a->n_head / x.f.group, 0}, 1,
-                       (lower_count){1, 0}, 1, error);
+                       (lower_count){1, 0});
 }

@@ -19,7 +19,6 @@ enum {
     ROWS_EACH_MAX = 8,
     KEYS_EACH_MAX = 4,
     D_MAX = 512,
-    UNITS = 128,
     TURNS = 4,
     AHEAD = 8 /* words of a lane that are asked for ahead, at most: registers */
 };
@@ -93,7 +92,7 @@ static bool form_at(const device_caps *caps, const attention_task *a, uint32_t i
  * their speed on an H200 through WebGPU, of f16 caches. Of few rows the one with the most
  * workgroups. FORMS: none. */
 static uint32_t rule_of(const device_caps *caps, const attention_task *a) {
-    const uint32_t units = caps->compute_units ? caps->compute_units : UNITS;
+    const uint32_t units = tile_units(caps);
     uint64_t most = 0;
     uint32_t best = FORMS;
     form f;
@@ -182,8 +181,8 @@ static void bind(tile *t) {
     t->raw_q = ir_register(b, IR_F32, each_of(f, query_fours(f)) * 4);
     t->ahead = words <= AHEAD;
     t->local = ir_local(b, 0);
-    t->across = tile_rem(k, t->local, f->across);
-    t->down = tile_div(k, t->local, f->across);
+    t->across = tile_rem(b, t->local, f->across);
+    t->down = tile_div(b, t->local, f->across);
     t->rows = (attention_rows){.spare = f->queries * f->group != f->rows,
                                .each = f->each,
                                .queries = f->queries,
@@ -196,24 +195,23 @@ static void bind(tile *t) {
 
 /* Number i of what a lane moves, of n. */
 static ir_id unit_of(tile *t, uint32_t i, uint32_t n) {
-    ir_id at = tile_add(&t->k, t->local, i * t->f.lanes);
+    ir_id at = tile_add(t->k.b, t->local, i * t->f.lanes);
     return (i + 1) * t->f.lanes > n ? ir_min(t->k.b, at, ir_u32(t->k.b, n - 1)) : at;
 }
 
 /* Asks for elements [part, part + f.part) of the queries. */
 static void fetch_queries(tile *t, ir_id part) {
-    tile_kernel *k = &t->k;
-    ir_builder *b = k->b;
+    ir_builder *b = t->k.b;
     const form *f = &t->f;
     const uint32_t n = query_fours(f), fours = f->part / 4;
     for (uint32_t i = 0; i < each_of(f, n); i++) {
-        ir_id unit = unit_of(t, i, n), row = tile_div(k, unit, fours),
-              e = ir_add(b, part, tile_mul(k, tile_rem(k, unit, fours), 4));
+        ir_id unit = unit_of(t, i, n), row = tile_div(b, unit, fours),
+              e = ir_add(b, part, tile_mul(b, tile_rem(b, unit, fours), 4));
         ir_id query =
-            ir_min(b, tile_div(k, row, f->group), tile_add(k, t->rows.n_query, UINT32_MAX));
-        ir_id head = ir_add(b, t->rows.first_head, tile_rem(k, row, f->group));
-        ir_id at = ir_add(b, tile_mul(k, ir_add(b, t->rows.first_query, query), t->a->q_stride[0]),
-                          tile_mul(k, head, t->a->q_stride[1]));
+            ir_min(b, tile_div(b, row, f->group), tile_add(b, t->rows.n_query, UINT32_MAX));
+        ir_id head = ir_add(b, t->rows.first_head, tile_rem(b, row, f->group));
+        ir_id at = ir_add(b, tile_mul(b, ir_add(b, t->rows.first_query, query), t->a->q_stride[0]),
+                          tile_mul(b, head, t->a->q_stride[1]));
         ir_store(b, t->raw_q, ir_u32(b, i * 4),
                  ir_load(b, t->q, ir_add(b, ir_add(b, t->q_offset, at), e), 4));
     }
@@ -221,15 +219,14 @@ static void fetch_queries(tile *t, ir_id part) {
 
 /* Them, times the scale, to workgroup memory. */
 static void put_queries(tile *t, ir_memory to, ir_id part) {
-    tile_kernel *k = &t->k;
-    ir_builder *b = k->b;
+    ir_builder *b = t->k.b;
     const form *f = &t->f;
     const uint32_t n = query_fours(f), fours = f->part / 4;
     for (uint32_t i = 0; i < each_of(f, n); i++) {
-        ir_id unit = tile_add(k, t->local, i * f->lanes),
-              e = ir_add(b, part, tile_mul(k, tile_rem(k, unit, fours), 4));
+        ir_id unit = tile_add(b, t->local, i * f->lanes),
+              e = ir_add(b, part, tile_mul(b, tile_rem(b, unit, fours), 4));
         if ((i + 1) * f->lanes > n) ir_if(b, ir_lt(b, unit, ir_u32(b, n)));
-        ir_store(b, to, ir_add(b, tile_mul(k, tile_div(k, unit, fours), f->line), e),
+        ir_store(b, to, ir_add(b, tile_mul(b, tile_div(b, unit, fours), f->line), e),
                  ir_mul(b, ir_load(b, t->raw_q, ir_u32(b, i * 4), 4), ir_splat(b, t->scale, 4)));
         if ((i + 1) * f->lanes > n) ir_end(b);
     }
@@ -237,14 +234,13 @@ static void put_queries(tile *t, ir_memory to, ir_id part) {
 
 /* Asks for elements [part, part + f.part) of the keys from `first` on. */
 static void fetch_keys(tile *t, ir_id first, ir_id part) {
-    tile_kernel *k = &t->k;
-    ir_builder *b = k->b;
+    ir_builder *b = t->k.b;
     const uint32_t n = key_eights(&t->f), eights = t->f.part / EIGHT;
     for (uint32_t i = 0; i < each_of(&t->f, n); i++) {
-        ir_id at = unit_of(t, i, n), key = ir_add(b, first, tile_div(k, at, eights)),
-              e = ir_add(b, part, tile_mul(k, tile_rem(k, at, eights), EIGHT));
+        ir_id at = unit_of(t, i, n), key = ir_add(b, first, tile_div(b, at, eights)),
+              e = ir_add(b, part, tile_mul(b, tile_rem(b, at, eights), EIGHT));
         ir_id from = ir_add(b, attention_rows_key(&t->rows, &t->keys, key), e);
-        attention_cache_fetch(&t->keys, tile_div(k, from, EIGHT), t->raw, i);
+        attention_cache_fetch(&t->keys, tile_div(b, from, EIGHT), t->raw, i);
     }
 }
 
@@ -256,34 +252,32 @@ static void fetch_part(tile *t, ir_id first, ir_id part) {
 
 /* Asks for the values of the keys from `first` on; beyond d: for the last ones. */
 static void fetch_values(tile *t, ir_id first) {
-    tile_kernel *k = &t->k;
-    ir_builder *b = k->b;
+    ir_builder *b = t->k.b;
     const uint32_t n = value_eights(t), d = t->a->d, eights = whole_of(&t->f, d) / EIGHT;
     for (uint32_t i = 0; i < each_of(&t->f, n); i++) {
-        ir_id at = unit_of(t, i, n), key = ir_add(b, first, tile_div(k, at, eights)),
-              e = tile_mul(k, tile_rem(k, at, eights), EIGHT);
+        ir_id at = unit_of(t, i, n), key = ir_add(b, first, tile_div(b, at, eights)),
+              e = tile_mul(b, tile_rem(b, at, eights), EIGHT);
         if (d % (eights * EIGHT)) e = ir_min(b, e, ir_u32(b, d - EIGHT));
         ir_id from = ir_add(b, attention_rows_key(&t->rows, &t->values, key), e);
-        attention_cache_fetch(&t->values, tile_div(k, from, EIGHT), t->raw, i);
+        attention_cache_fetch(&t->values, tile_div(b, from, EIGHT), t->raw, i);
     }
 }
 
 /* What was asked for to workgroup memory: lines of so many eights, `line` elements apart. */
 static void put(tile *t, const attention_cache *from, uint32_t base, uint32_t n, uint32_t eights,
                 uint32_t line) {
-    tile_kernel *k = &t->k;
-    ir_builder *b = k->b;
+    ir_builder *b = t->k.b;
     for (uint32_t i = 0; i < each_of(&t->f, n); i++) {
         const bool ragged = (i + 1) * t->f.lanes > n;
-        ir_id at = tile_add(k, t->local, i * t->f.lanes);
+        ir_id at = tile_add(b, t->local, i * t->f.lanes);
         if (ragged) ir_if(b, ir_lt(b, at, ir_u32(b, n)));
-        ir_id x = attention_cache_fetched(from, t->raw, i), eight = tile_rem(k, at, eights),
-              to = ir_add(b, tile_mul(k, tile_div(k, at, eights), line), tile_mul(k, eight, EIGHT));
+        ir_id x = attention_cache_fetched(from, t->raw, i), eight = tile_rem(b, at, eights),
+              to = ir_add(b, tile_mul(b, tile_div(b, at, eights), line), tile_mul(b, eight, EIGHT));
         if (from == &t->values && eights * EIGHT > t->a->d)
             x = ir_select(b, ir_splat(b, ir_lt(b, eight, ir_u32(b, t->a->d / EIGHT)), EIGHT), x,
                           ir_number(b, IR_F32, EIGHT, 0));
-        ir_store(b, t->stage, tile_add(k, to, base), ir_swizzle(b, x, 4, 0x3210));
-        ir_store(b, t->stage, tile_add(k, to, base + 4), ir_swizzle(b, x, 4, 0x7654));
+        ir_store(b, t->stage, tile_add(b, to, base), ir_swizzle(b, x, 4, 0x3210));
+        ir_store(b, t->stage, tile_add(b, to, base + 4), ir_swizzle(b, x, 4, 0x7654));
         if (ragged) ir_end(b);
     }
 }
@@ -292,16 +286,15 @@ static void put(tile *t, const attention_cache *from, uint32_t base, uint32_t n,
 
 /* A four of elements of each of the lane's rows and keys; e: of the part. */
 static void add_score(tile *t, ir_id part, ir_id e) {
-    tile_kernel *k = &t->k;
-    ir_builder *b = k->b;
+    ir_builder *b = t->k.b;
     const form *f = &t->f;
     const uint32_t each = f->keys_each, keys_at = f->resident ? 0 : f->line * f->rows;
-    ir_id keys[KEYS_EACH_MAX], columns[4], own = tile_mul(k, t->down, f->each * f->line),
+    ir_id keys[KEYS_EACH_MAX], columns[4], own = tile_mul(b, t->down, f->each * f->line),
                                            at = f->resident ? ir_add(b, part, e) : e;
     for (uint32_t i = 0; i < each; i++) {
-        ir_id key = tile_add(k, t->across, i * f->across);
+        ir_id key = tile_add(b, t->across, i * f->across);
         keys[i] = ir_load(b, t->stage,
-                          tile_add(k, ir_add(b, tile_mul(k, key, f->part + PAD), e), keys_at), 4);
+                          tile_add(b, ir_add(b, tile_mul(b, key, f->part + PAD), e), keys_at), 4);
     }
     for (uint32_t j = 0; j < 4; j++) {
         ir_id some[KEYS_EACH_MAX];
@@ -311,7 +304,7 @@ static void add_score(tile *t, ir_id part, ir_id e) {
     for (uint32_t r = 0; r < f->each; r++) {
         ir_id to = ir_u32(b, r * each), sum = ir_load(b, t->scores, to, each),
               row = ir_load(b, f->resident ? t->resident : t->stage,
-                            tile_add(k, ir_add(b, own, at), r * f->line), 4);
+                            tile_add(b, ir_add(b, own, at), r * f->line), 4);
         for (uint32_t j = 0; j < 4; j++)
             sum = ir_fma(b, ir_splat(b, ir_extract(b, row, j), each), columns[j], sum);
         ir_store(b, t->scores, to, sum);
@@ -325,14 +318,11 @@ static void add_scores(tile *t, ir_id part) {
 }
 
 static void mask(tile *t, ir_id first) {
-    tile_kernel *k = &t->k;
-    ir_builder *b = k->b;
+    ir_builder *b = t->k.b;
     const form *f = &t->f;
-    ir_id whole = ir_and(b, ir_ge(b, first, ir_get(b, t->rows.inner_low)),
-                         ir_le(b, tile_add(k, first, f->keys - 1), ir_get(b, t->rows.inner_high)));
-    ir_if(b, ir_not(b, whole));
+    ir_if(b, ir_not(b, attention_rows_all_see(&t->rows, first, f->keys)));
     for (uint32_t i = 0; i < f->keys_each; i++) {
-        ir_id key = ir_add(b, first, tile_add(k, t->across, i * f->across));
+        ir_id key = ir_add(b, first, tile_add(b, t->across, i * f->across));
         for (uint32_t r = 0; r < f->each; r++) {
             ir_id at = ir_u32(b, r * f->keys_each + i);
             ir_id sees = ir_and(b, ir_ge(b, key, ir_load(b, t->rows.low, ir_u32(b, r), 1)),
@@ -346,20 +336,19 @@ static void mask(tile *t, ir_id first) {
 
 /* A row's numbers of the lanes that share it, joined; `weights` is free. n numbers a lane. */
 static void join(tile *t, ir_op op, ir_id *x) {
-    tile_kernel *k = &t->k;
-    ir_builder *b = k->b;
+    ir_builder *b = t->k.b;
     const form *f = &t->f;
     if (f->subgroups) {
         for (uint32_t r = 0; r < f->each; r++)
             x[r] = op == IR_MAX ? ir_subgroup_max(b, x[r]) : ir_subgroup_add(b, x[r]);
         return;
     }
-    ir_id own = tile_mul(k, t->down, f->each), at = ir_add(b, tile_mul(k, t->across, f->rows), own);
-    for (uint32_t r = 0; r < f->each; r++) ir_store(b, t->weights, tile_add(k, at, r), x[r]);
+    ir_id own = tile_mul(b, t->down, f->each), at = ir_add(b, tile_mul(b, t->across, f->rows), own);
+    for (uint32_t r = 0; r < f->each; r++) ir_store(b, t->weights, tile_add(b, at, r), x[r]);
     ir_barrier(b);
     for (uint32_t l = 0; l < f->across; l++) {
         ir_id other[ROWS_EACH_MAX];
-        tile_load_some(&t->k, t->weights, tile_add(k, own, l * f->rows), f->each, other);
+        tile_load_some(b, t->weights, tile_add(b, own, l * f->rows), f->each, other);
         for (uint32_t r = 0; r < f->each; r++)
             x[r] = l ? ir_binary(b, op, x[r], other[r]) : other[r];
     }
@@ -368,13 +357,12 @@ static void join(tile *t, ir_op op, ir_id *x) {
 
 /* Scores become weights, in workgroup memory; what was before fades. */
 static void soften(tile *t) {
-    tile_kernel *k = &t->k;
-    ir_builder *b = k->b;
+    ir_builder *b = t->k.b;
     const form *f = &t->f;
     ir_id now[ROWS_EACH_MAX], p[ROWS_EACH_MAX];
     for (uint32_t r = 0; r < f->each; r++)
         now[r] =
-            tile_max_vector(k, ir_load(b, t->scores, ir_u32(b, r * f->keys_each), f->keys_each));
+            tile_max_vector(b, ir_load(b, t->scores, ir_u32(b, r * f->keys_each), f->keys_each));
     join(t, IR_MAX, now);
     for (uint32_t r = 0; r < f->each; r++) {
         ir_id at = ir_u32(b, r), before = ir_load(b, t->most, at, 1);
@@ -384,7 +372,7 @@ static void soften(tile *t) {
         p[r] = ir_exp(b, ir_sub(b, score, ir_splat(b, now[r], f->keys_each)));
         ir_store(b, t->most, at, now[r]);
         ir_store(b, t->total, at,
-                 ir_fma(b, ir_load(b, t->total, at, 1), keep, tile_sum_vector(k, p[r])));
+                 ir_fma(b, ir_load(b, t->total, at, 1), keep, tile_sum_vector(b, p[r])));
         for (uint32_t c = 0; c < f->columns; c++) {
             ir_id sum = ir_u32(b, (r * f->columns + c) * f->wide);
             ir_store(b, t->sums, sum,
@@ -393,25 +381,24 @@ static void soften(tile *t) {
     }
     const uint32_t wide = f->each % 4 == 0 ? 4 : 2;
     for (uint32_t i = 0; i < f->keys_each; i++) {
-        ir_id key = tile_add(k, t->across, i * f->across),
-              at = ir_add(b, tile_mul(k, key, f->rows + PAD), tile_mul(k, t->down, f->each));
+        ir_id key = tile_add(b, t->across, i * f->across),
+              at = ir_add(b, tile_mul(b, key, f->rows + PAD), tile_mul(b, t->down, f->each));
         for (uint32_t r = 0; r < f->each; r += wide) {
             ir_id some[4];
             for (uint32_t j = 0; j < wide; j++) some[j] = ir_extract(b, p[r + j], i);
-            ir_store(b, t->weights, tile_add(k, at, r), ir_compose(b, some, wide));
+            ir_store(b, t->weights, tile_add(b, at, r), ir_compose(b, some, wide));
         }
     }
 }
 
 static void add_value(tile *t, ir_id base, ir_id key) {
-    tile_kernel *k = &t->k;
-    ir_builder *b = k->b;
+    ir_builder *b = t->k.b;
     const form *f = &t->f;
-    ir_id rows[ROWS_EACH_MAX], at = ir_add(b, tile_mul(k, ir_add(b, base, key), f->rows + PAD),
-                                           tile_mul(k, t->down, f->each));
-    tile_load_some(&t->k, t->weights, at, f->each, rows);
+    ir_id rows[ROWS_EACH_MAX], at = ir_add(b, tile_mul(b, ir_add(b, base, key), f->rows + PAD),
+                                           tile_mul(b, t->down, f->each));
+    tile_load_some(b, t->weights, at, f->each, rows);
     for (uint32_t c = 0; c < f->columns; c++) {
-        ir_id column = tile_add(k, tile_mul(k, t->across, f->wide), c * f->across * f->wide);
+        ir_id column = tile_add(b, tile_mul(b, t->across, f->wide), c * f->across * f->wide);
         ir_id value =
             ir_load(b, t->stage, ir_fma(b, key, ir_u32(b, whole_of(f, t->a->d)), column), f->wide);
         for (uint32_t r = 0; r < f->each; r++) {
@@ -426,7 +413,7 @@ static void add_value(tile *t, ir_id base, ir_id key) {
 /* Keys [base, base + values) of the tile. */
 static void add_values(tile *t, ir_id base) {
     ir_id key = turns(t, t->f.values);
-    for (uint32_t i = 0; i < TURNS; i++) add_value(t, base, tile_add(&t->k, key, i));
+    for (uint32_t i = 0; i < TURNS; i++) add_value(t, base, tile_add(t->k.b, key, i));
     ir_end(t->k.b);
 }
 
@@ -446,7 +433,7 @@ static void turn(tile *t, ir_id first) {
         f->part + PAD);
     ir_barrier(b);
     if (t->ahead) {
-        ir_id next = tile_add(&t->k, part, f->part);
+        ir_id next = tile_add(b, part, f->part);
         ir_if(b, ir_lt(b, next, ir_u32(b, d)));
         fetch_part(t, first, next);
         ir_else(b);
@@ -463,11 +450,11 @@ static void turn(tile *t, ir_id first) {
     put(t, &t->values, 0, value_eights(t), whole / EIGHT, whole);
     ir_barrier(b);
     if (t->ahead) {
-        ir_id next = tile_add(&t->k, base, f->values);
+        ir_id next = tile_add(b, base, f->values);
         ir_if(b, ir_lt(b, next, ir_u32(b, f->keys)));
         fetch_values(t, ir_add(b, first, next));
         ir_else(b);
-        fetch_part(t, tile_add(&t->k, first, f->keys), ir_u32(b, 0));
+        fetch_part(t, tile_add(b, first, f->keys), ir_u32(b, 0));
         ir_end(b);
     }
     add_values(t, base);
@@ -475,24 +462,23 @@ static void turn(tile *t, ir_id first) {
 }
 
 static void finish(tile *t) {
-    tile_kernel *k = &t->k;
-    ir_builder *b = k->b;
+    ir_builder *b = t->k.b;
     const form *f = &t->f;
     ir_id total[ROWS_EACH_MAX];
     for (uint32_t r = 0; r < f->each; r++) total[r] = ir_load(b, t->total, ir_u32(b, r), 1);
     ir_barrier(b);
     join(t, IR_ADD, total);
     for (uint32_t r = 0; r < f->each; r++) {
-        ir_id row = tile_add(k, tile_mul(k, t->down, f->each), r),
-              query = tile_div(k, row, f->group);
-        ir_id head = ir_add(b, t->rows.first_head, tile_rem(k, row, f->group)),
-              factor = ir_splat(b, attention_inverse(k, total[r]), f->wide);
+        ir_id row = tile_add(b, tile_mul(b, t->down, f->each), r),
+              query = tile_div(b, row, f->group);
+        ir_id head = ir_add(b, t->rows.first_head, tile_rem(b, row, f->group)),
+              factor = ir_splat(b, attention_inverse(b, total[r]), f->wide);
         ir_id at = tile_mul(
-            k, ir_add(b, tile_mul(k, ir_add(b, t->rows.first_query, query), t->a->n_head), head),
+            b, ir_add(b, tile_mul(b, ir_add(b, t->rows.first_query, query), t->a->n_head), head),
             t->a->d);
         ir_if(b, ir_lt(b, query, t->rows.n_query));
         for (uint32_t c = 0; c < f->columns; c++) {
-            ir_id column = tile_add(k, tile_mul(k, t->across, f->wide), c * f->across * f->wide);
+            ir_id column = tile_add(b, tile_mul(b, t->across, f->wide), c * f->across * f->wide);
             const bool beyond = (c + 1) * f->across * f->wide > t->a->d;
             if (beyond) ir_if(b, ir_lt(b, column, ir_u32(b, t->a->d)));
             ir_store(b, t->out, ir_add(b, at, column),
@@ -505,14 +491,12 @@ static void finish(tile *t) {
     }
 }
 
-beryl_status attention_tile(lowering *l, const graph_node *node, const attention_task *a,
-                            beryl_error *error) {
+beryl_status attention_tile(lowering *l, const attention_task *a) {
     tile t = {.a = a};
     form *f = &t.f;
-    if (!choose_form(l, a, f)) return lower_refuse(l, node, "heads of this shape", error);
+    if (!choose_form(l, a, f)) return lower_refuse(l, l->node, "heads of this shape");
     tile_kernel *k = &t.k;
-    tile_begin(k, l, node, "attention_tile", f->lanes);
-    ir_builder *b = k->b;
+    ir_builder *b = tile_begin(k, l, "attention_tile", f->lanes);
     if (f->subgroups) ir_subgroup(b, f->across);
     bind(&t);
     for (uint32_t r = 0; r < f->each; r++) {
@@ -531,11 +515,11 @@ beryl_status attention_tile(lowering *l, const graph_node *node, const attention
     attention_rows_begin(&t.rows);
     ir_id from = ir_get(b, t.rows.from), to = ir_get(b, t.rows.to);
     if (t.ahead) fetch_part(&t, from, ir_u32(b, 0));
-    ir_id first = ir_loop(b, from, tile_add(k, to, 1), ir_u32(b, f->keys));
+    ir_id first = ir_loop(b, from, tile_add(b, to, 1), ir_u32(b, f->keys));
     turn(&t, first);
     ir_end(b);
     attention_rows_end(&t.rows);
     finish(&t);
     return tile_end_3d(k, a->rows, f->queries, (lower_count){a->n_head / f->group, 0}, 1,
-                       (lower_count){1, 0}, 1, error);
+                       (lower_count){1, 0});
 }

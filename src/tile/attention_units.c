@@ -70,7 +70,7 @@ static uint32_t halves_of(uint32_t d) { /* queries, weights */
 }
 
 static bool form_of(const device_caps *caps, const attention_task *a, form *f) {
-    const uint32_t units = caps->compute_units ? caps->compute_units : 128;
+    const uint32_t units = tile_units(caps);
     if (!BUILD_HAS_C_TEXTS || !ir_has_fragment(caps, IR_F16, IR_F32, ROWS, TILE, DEPTH) ||
         caps->subgroup_size != LANES || caps->workgroup_invocations < WARPS * LANES)
         return false;
@@ -124,17 +124,15 @@ typedef struct stretch {      /* a round */
 } stretch;
 
 static stretch stretch_of(shared *s, ir_id round) {
-    tile_kernel *k = &s->k;
-    ir_builder *b = k->b;
+    ir_builder *b = s->k.b;
     return (stretch){
-        ir_min(b, ir_sub(b, s->count, tile_mul(k, round, ROUND)), ir_u32(b, ROUND)),
-        ir_min(b, ir_sub(b, s->chunks, tile_mul(k, round, ROUND_CHUNKS)), ir_u32(b, ROUND_CHUNKS)),
-        tile_mul(k, round, 2 * ROUND_CHUNKS)};
+        ir_min(b, ir_sub(b, s->count, tile_mul(b, round, ROUND)), ir_u32(b, ROUND)),
+        ir_min(b, ir_sub(b, s->chunks, tile_mul(b, round, ROUND_CHUNKS)), ir_u32(b, ROUND_CHUNKS)),
+        tile_mul(b, round, 2 * ROUND_CHUNKS)};
 }
 
 static void declare(shared *s) {
-    tile_kernel *k = &s->k;
-    ir_builder *b = k->b;
+    ir_builder *b = s->k.b;
     const uint32_t d = s->a->d;
     const bool q8 = s->f.q8;
     s->x.memory = s->wide = ir_workgroup(b, IR_F32, (room_of(d) + 2) * d);
@@ -154,8 +152,8 @@ static void declare(shared *s) {
     s->value = ir_fragment(b, IR_ROLE_B, IR_F16, ROWS, TILE, DEPTH, 1);
     s->sum = ir_fragment(b, IR_ROLE_C, IR_F32, ROWS, TILE, DEPTH, d / WARPS / TILE);
     s->warp = s->x.member;
-    s->row = tile_div(k, s->x.lane, 4);
-    s->pair = tile_mul(k, tile_rem(k, s->x.lane, 4), 2);
+    s->row = tile_div(b, s->x.lane, 4);
+    s->pair = tile_mul(b, tile_rem(b, s->x.lane, 4), 2);
 }
 
 /* ---- chunks: of each round the keys' steps, then the values' --------------------------------- */
@@ -164,24 +162,23 @@ static void declare(shared *s) {
  * halves or words, lines one after another; in the stage from `to` on. */
 static void copy_units(shared *s, const attention_cache *cache, ir_id chunk, ir_id slot,
                        uint32_t units, ir_id from, uint32_t to) {
-    tile_kernel *k = &s->k;
-    ir_builder *b = k->b;
+    ir_builder *b = s->k.b;
     const attention_task *a = s->a;
     const form *f = &s->f;
     const uint32_t each = f->q8 ? 4 : ATTENTION_EIGHT, all = CHUNK * units;
     for (uint32_t i = 0; i < all; i += WARPS * LANES) {
-        ir_id at = tile_add(k, s->x.local, i), row = tile_div(k, at, units),
-              unit = tile_mul(k, tile_rem(k, at, units), each);
+        ir_id at = tile_add(b, s->x.local, i), row = tile_div(b, at, units),
+              unit = tile_mul(b, tile_rem(b, at, units), each);
         if (all - i < WARPS * LANES) ir_if(b, ir_lt(b, at, ir_u32(b, all)));
-        ir_id key = ir_add(b, tile_mul(k, chunk, CHUNK), row), valid = ir_lt(b, key, s->count);
-        ir_id place = ir_add(b, s->ring, ir_min(b, key, tile_add(k, s->count, UINT32_MAX))),
+        ir_id key = ir_add(b, tile_mul(b, chunk, CHUNK), row), valid = ir_lt(b, key, s->count);
+        ir_id place = ir_add(b, s->ring, ir_min(b, key, tile_add(b, s->count, UINT32_MAX))),
               rows = ir_u32(b, a->n_row);
         place = ir_select(b, ir_ge(b, place, rows), ir_sub(b, place, rows), place);
-        ir_id line = ir_add(b, tile_mul(k, ir_add(b, s->x.of.base, place), a->n_kv), s->x.kv),
-              source = ir_add(b, tile_mul(k, line, units * each), unit);
+        ir_id line = ir_add(b, tile_mul(b, ir_add(b, s->x.of.base, place), a->n_kv), s->x.kv),
+              source = ir_add(b, tile_mul(b, line, units * each), unit);
         if (from != IR_NO_ID) source = ir_add(b, source, from);
-        ir_id target = ir_add(b, tile_mul(k, slot, CHUNK * f->line),
-                              ir_add(b, tile_mul(k, row, f->line), tile_add(k, unit, to)));
+        ir_id target = ir_add(b, tile_mul(b, slot, CHUNK * f->line),
+                              ir_add(b, tile_mul(b, row, f->line), tile_add(b, unit, to)));
         ir_copy_async(b, s->stage, target, cache->at, attention_cache_bound(cache, source), 16,
                       valid);
         if (all - i < WARPS * LANES) ir_end(b);
@@ -200,13 +197,12 @@ static void copy(shared *s, const attention_cache *cache, ir_id chunk, ir_id slo
 
 /* Asks for step i, if there is one. */
 static void ask(shared *s, ir_id i) {
-    tile_kernel *k = &s->k;
-    ir_builder *b = k->b;
+    ir_builder *b = s->k.b;
     const uint32_t most = ROUND_CHUNKS;
-    ir_id round = tile_div(k, i, 2 * most), first = tile_mul(k, round, most),
-          step = tile_rem(k, i, 2 * most), slot = tile_rem(k, i, s->f.stages);
+    ir_id round = tile_div(b, i, 2 * most), first = tile_mul(b, round, most),
+          step = tile_rem(b, i, 2 * most), slot = tile_rem(b, i, s->f.stages);
     ir_id keys = ir_min(b, ir_sub(b, s->chunks, first), ir_u32(b, most));
-    ir_if(b, ir_lt(b, i, tile_mul(k, s->chunks, 2)));
+    ir_if(b, ir_lt(b, i, tile_mul(b, s->chunks, 2)));
     ir_if(b, ir_lt(b, step, keys));
     copy(s, &s->x.keys, ir_add(b, first, step), slot);
     ir_else(b);
@@ -219,11 +215,11 @@ static void ask(shared *s, ir_id i) {
 /* Waits for step i, asks for the last one that there is room for: its place is that of step i -
  * 1. Where step i lies. */
 static ir_id turn(shared *s, ir_id i) {
-    tile_kernel *k = &s->k;
-    ir_copy_wait(k->b, s->f.stages - 2);
-    ir_barrier(k->b);
-    ask(s, tile_add(k, i, s->f.stages - 1));
-    return tile_mul(k, tile_rem(k, i, s->f.stages), CHUNK * s->f.line);
+    ir_builder *b = s->k.b;
+    ir_copy_wait(b, s->f.stages - 2);
+    ir_barrier(b);
+    ask(s, tile_add(b, i, s->f.stages - 1));
+    return tile_mul(b, tile_rem(b, i, s->f.stages), CHUNK * s->f.line);
 }
 
 /* ---- queries, scores, weights, values -------------------------------------------------------- */
@@ -239,26 +235,25 @@ static void halve(shared *s, ir_id x, uint32_t width, ir_id out[2]) {
 
 /* Of Q8_0, of four elements of a depth the first two are before all others' last two. */
 static void queries(shared *s) {
-    tile_kernel *k = &s->k;
-    ir_builder *b = k->b;
+    ir_builder *b = s->k.b;
     const uint32_t d = s->a->d, fours = d / 4;
     ir_id i = ir_loop(b, s->x.local, ir_u32(b, HEADS * fours), ir_u32(b, WARPS * LANES));
-    ir_id head = tile_div(k, i, fours), four = tile_rem(k, i, fours), column = tile_mul(k, four, 4);
+    ir_id head = tile_div(b, i, fours), four = tile_rem(b, i, fours), column = tile_mul(b, four, 4);
     ir_id line = ir_min(b, head, ir_u32(b, s->f.heads - 1)), parts[2];
     ir_id x = ir_load(b, s->x.memory,
-                      ir_add(b, tile_mul(k, line, d), attention_line_place(&s->x, 0, four)), 4);
+                      ir_add(b, tile_mul(b, line, d), attention_line_place(&s->x, 0, four)), 4);
     x = ir_select(b, ir_splat(b, ir_lt(b, head, ir_u32(b, s->f.heads)), 4), x,
                   ir_number(b, IR_F32, 4, 0));
     halve(s, x, 4, parts);
-    if (s->f.q8) column = ir_sub(b, column, tile_mul(k, tile_rem(k, four, DEPTH / 4), 2));
+    if (s->f.q8) column = ir_sub(b, column, tile_mul(b, tile_rem(b, four, DEPTH / 4), 2));
     for (uint32_t p = 0; p < 2; p++) {
-        ir_id to = ir_add(b, tile_mul(k, tile_add(k, head, p * HEADS), line_of(d)), column);
+        ir_id to = ir_add(b, tile_mul(b, tile_add(b, head, p * HEADS), line_of(d)), column);
         if (!s->f.q8) {
             ir_store(b, s->queries, to, parts[p]);
             continue;
         }
         ir_store(b, s->queries, to, ir_swizzle(b, parts[p], 2, 0x10));
-        ir_store(b, s->queries, tile_add(k, to, DEPTH / 2), ir_swizzle(b, parts[p], 2, 0x32));
+        ir_store(b, s->queries, tile_add(b, to, DEPTH / 2), ir_swizzle(b, parts[p], 2, 0x32));
     }
     ir_end(b);
 }
@@ -275,13 +270,12 @@ static ir_id bytes(shared *s, ir_id at) {
 
 /* Scores of a tile that lies at `at`, columns from `first` on. */
 static void tile_scores(shared *s, ir_id at, ir_id first) {
-    tile_kernel *k = &s->k;
-    ir_builder *b = k->b;
+    ir_builder *b = s->k.b;
     const uint32_t line = s->f.line;
     at = ir_add(b, at, first);
     ir_fragment_fill(b, s->score, ir_u32(b, 0), ir_f32(b, 0));
     for (uint32_t i = 0; i < s->a->d / KEY_PARTS / DEPTH; i++) {
-        ir_fragment_load(b, s->key, ir_u32(b, 0), s->stage, tile_add(k, at, i * DEPTH),
+        ir_fragment_load(b, s->key, ir_u32(b, 0), s->stage, tile_add(b, at, i * DEPTH),
                          ir_u32(b, line), true);
         ir_fragment_mma(b, s->score, ir_u32(b, 0), s->query, ir_u32(b, i), s->key, ir_u32(b, 0));
     }
@@ -289,24 +283,23 @@ static void tile_scores(shared *s, ir_id at, ir_id first) {
 
 /* The same of Q8_0: a block's part is multiplied by its scales. */
 static void tile_scores_q8(shared *s, ir_id at, ir_id first) {
-    tile_kernel *k = &s->k;
-    ir_builder *b = k->b;
+    ir_builder *b = s->k.b;
     const uint32_t line = s->f.line, d = s->a->d;
-    ir_id zero = ir_u32(b, 0), word = ir_add(b, at, tile_mul(k, s->row, line)), sums[2];
-    word = ir_add(b, word, ir_add(b, tile_div(k, first, 4), tile_div(k, s->pair, 2)));
-    ir_id scales = tile_add(k, ir_add(b, at, tile_div(k, first, 2 * BLOCK)), d / 4);
-    scales = ir_add(b, scales, tile_mul(k, s->pair, line));
+    ir_id zero = ir_u32(b, 0), word = ir_add(b, at, tile_mul(b, s->row, line)), sums[2];
+    word = ir_add(b, word, ir_add(b, tile_div(b, first, 4), tile_div(b, s->pair, 2)));
+    ir_id scales = tile_add(b, ir_add(b, at, tile_div(b, first, 2 * BLOCK)), d / 4);
+    scales = ir_add(b, scales, tile_mul(b, s->pair, line));
     for (uint32_t block = 0; block < d / KEY_PARTS / BLOCK; block += 2) {
         ir_id two[2]; /* keys; scales of two blocks */
         for (uint32_t i = 0; i < 2; i++) {
-            ir_id bits = ir_load(b, s->stage, tile_add(k, scales, i * line + block / 2), 1);
+            ir_id bits = ir_load(b, s->stage, tile_add(b, scales, i * line + block / 2), 1);
             two[i] = ir_cast(b, IR_F32, ir_bitcast(b, IR_F16, 2, bits));
         }
         for (uint32_t e = 0; e < 2; e++) {
             ir_fragment_fill(b, s->score, zero, ir_f32(b, 0));
             for (uint32_t i = 0; i < BLOCK / DEPTH; i++) {
                 const uint32_t depth = (block + e) * (BLOCK / DEPTH) + i;
-                ir_id x = bytes(s, tile_add(k, word, depth * DEPTH / 4));
+                ir_id x = bytes(s, tile_add(b, word, depth * DEPTH / 4));
                 ir_fragment_set(b, s->key, zero, 0, ir_cast(b, IR_F16, ir_swizzle(b, x, 2, 0x10)));
                 ir_fragment_set(b, s->key, zero, 1, ir_cast(b, IR_F16, ir_swizzle(b, x, 2, 0x32)));
                 ir_fragment_mma(b, s->score, zero, s->query, ir_u32(b, depth), s->key, zero);
@@ -324,53 +317,50 @@ static void tile_scores_q8(shared *s, ir_id at, ir_id first) {
 
 /* A warp has a tile of each chunk's keys and a part of d. */
 static void scores(shared *s, const stretch *p) {
-    tile_kernel *k = &s->k;
-    ir_builder *b = k->b;
+    ir_builder *b = s->k.b;
     const form *f = &s->f;
-    ir_id tile = tile_rem(k, s->warp, KEY_TILES), own = tile_div(k, s->warp, KEY_TILES),
-          first = tile_mul(k, own, s->a->d / KEY_PARTS), zero = ir_u32(b, 0);
+    ir_id tile = tile_rem(b, s->warp, KEY_TILES), own = tile_div(b, s->warp, KEY_TILES),
+          first = tile_mul(b, own, s->a->d / KEY_PARTS), zero = ir_u32(b, 0);
     ir_id step = ir_loop(b, zero, p->chunks, ir_u32(b, 1)), at = turn(s, ir_add(b, p->step, step));
-    ir_id key = tile_mul(k, tile, TILE), from = ir_add(b, at, tile_mul(k, key, f->line));
+    ir_id key = tile_mul(b, tile, TILE), from = ir_add(b, at, tile_mul(b, key, f->line));
     if (f->q8) tile_scores_q8(s, from, first);
     else tile_scores(s, from, first);
-    ir_id to = ir_add(b, tile_mul(k, own, ROWS * SCORES), ir_add(b, tile_mul(k, step, CHUNK), key));
+    ir_id to = ir_add(b, tile_mul(b, own, ROWS * SCORES), ir_add(b, tile_mul(b, step, CHUNK), key));
     ir_fragment_store(b, s->score, zero, s->wide, to, ir_u32(b, SCORES), false);
     ir_end(b);
 }
 
 static void load_queries(shared *s) {
-    tile_kernel *k = &s->k;
+    ir_builder *b = s->k.b;
     const uint32_t part = s->a->d / KEY_PARTS;
-    ir_id first = tile_mul(k, tile_div(k, s->warp, KEY_TILES), part);
+    ir_id first = tile_mul(b, tile_div(b, s->warp, KEY_TILES), part);
     for (uint32_t i = 0; i < part / DEPTH; i++)
-        ir_fragment_load(k->b, s->query, ir_u32(s->k.b, i), s->queries,
-                         tile_add(k, first, i * DEPTH), ir_u32(s->k.b, line_of(s->a->d)), false);
+        ir_fragment_load(b, s->query, ir_u32(b, i), s->queries, tile_add(b, first, i * DEPTH),
+                         ir_u32(b, line_of(s->a->d)), false);
 }
 
 /* The row's own key: a group a head, all of its lanes know the score. */
 static void own_score(shared *s) {
-    tile_kernel *k = &s->k;
-    ir_builder *b = k->b;
+    ir_builder *b = s->k.b;
     const uint32_t d = s->a->d;
     if (!s->a->k) return;
-    ir_id head = ir_min(b, s->warp, ir_u32(b, s->f.heads - 1)), at = tile_mul(k, s->x.lane, 4),
+    ir_id head = ir_min(b, s->warp, ir_u32(b, s->f.heads - 1)), at = tile_mul(b, s->x.lane, 4),
           sum = IR_NO_ID;
     for (uint32_t i = 0; i < d; i += 4 * LANES) {
-        ir_id x = ir_load(b, s->x.memory, ir_add(b, tile_mul(k, head, d), tile_add(k, at, i)), 4);
-        ir_id y = ir_load(b, s->x.memory, tile_add(k, at, room_of(d) * d + i), 4);
+        ir_id x = ir_load(b, s->x.memory, ir_add(b, tile_mul(b, head, d), tile_add(b, at, i)), 4);
+        ir_id y = ir_load(b, s->x.memory, tile_add(b, at, room_of(d) * d + i), 4);
         sum = i ? ir_fma(b, x, y, sum) : ir_mul(b, x, y);
     }
-    s->own_score = attention_lanes_sum(&s->x, tile_sum_vector(k, sum));
+    s->own_score = attention_lanes_sum(&s->x, tile_sum_vector(b, sum));
 }
 
 static ir_id score_at(shared *s, ir_id key) {
-    tile_kernel *k = &s->k;
-    ir_builder *b = k->b;
+    ir_builder *b = s->k.b;
     ir_id whole = IR_NO_ID, rest = IR_NO_ID;
     for (uint32_t p = 0; p < KEY_PARTS; p++) {
-        ir_id at = tile_add(k, ir_add(b, tile_mul(k, s->warp, SCORES), key), p * ROWS * SCORES);
+        ir_id at = tile_add(b, ir_add(b, tile_mul(b, s->warp, SCORES), key), p * ROWS * SCORES);
         ir_id x = ir_load(b, s->wide, at, 1),
-              y = ir_load(b, s->wide, tile_add(k, at, HEADS * SCORES), 1);
+              y = ir_load(b, s->wide, tile_add(b, at, HEADS * SCORES), 1);
         whole = p ? ir_add(b, whole, x) : x;
         rest = p ? ir_add(b, rest, y) : y;
     }
@@ -393,12 +383,11 @@ static void softmax_begin(shared *s) {
 
 /* A group a head. */
 static void softmax(shared *s, const stretch *p) {
-    tile_kernel *k = &s->k;
-    ir_builder *b = k->b;
+    ir_builder *b = s->k.b;
     ir_memory kept = ir_register(b, IR_F32, ROUND / LANES);
     ir_id before = ir_get(b, s->most), most = before, total = ir_f32(b, 0), seen[ROUND / LANES];
     for (uint32_t i = 0; i < ROUND / LANES; i++) {
-        ir_id key = tile_add(k, s->x.lane, i * LANES);
+        ir_id key = tile_add(b, s->x.lane, i * LANES);
         seen[i] = ir_lt(b, key, p->keys);
         ir_store(b, kept, ir_u32(b, i), ir_f32(b, ATTENTION_LEAST));
         ir_if(b, seen[i]);
@@ -411,7 +400,7 @@ static void softmax(shared *s, const stretch *p) {
         ir_id x =
             ir_select(b, seen[i], ir_exp(b, ir_sub(b, ir_load(b, kept, ir_u32(b, i), 1), most)),
                       ir_f32(b, 0));
-        ir_id at = ir_add(b, tile_mul(k, s->warp, SCORES), tile_add(k, s->x.lane, i * LANES));
+        ir_id at = ir_add(b, tile_mul(b, s->warp, SCORES), tile_add(b, s->x.lane, i * LANES));
         total = ir_add(b, total, x);
         if (s->f.q8) {
             ir_store(b, s->weights, at, x);
@@ -420,7 +409,7 @@ static void softmax(shared *s, const stretch *p) {
         ir_id parts[2];
         halve(s, x, 1, parts);
         ir_store(b, s->weights, at, parts[0]);
-        ir_store(b, s->weights, tile_add(k, at, HEADS * SCORES), parts[1]);
+        ir_store(b, s->weights, tile_add(b, at, HEADS * SCORES), parts[1]);
     }
     ir_id keep = ir_exp(b, ir_sub(b, before, most));
     ir_set(b, s->most, most);
@@ -442,13 +431,12 @@ static void keep_sums(shared *s) {
 
 /* A depth of values that lies at `at`, of the warp's columns; keys: the first. */
 static void add_values(shared *s, ir_id at, ir_id keys) {
-    tile_kernel *k = &s->k;
-    ir_builder *b = k->b;
+    ir_builder *b = s->k.b;
     const uint32_t part = s->a->d / WARPS;
-    ir_id zero = ir_u32(b, 0), first = ir_add(b, at, tile_mul(k, s->warp, part));
+    ir_id zero = ir_u32(b, 0), first = ir_add(b, at, tile_mul(b, s->warp, part));
     ir_fragment_load(b, s->weight, zero, s->weights, keys, ir_u32(b, SCORES), false);
     for (uint32_t t = 0; t < part / TILE; t++) {
-        ir_fragment_load(b, s->value, zero, s->stage, tile_add(k, first, t * TILE),
+        ir_fragment_load(b, s->value, zero, s->stage, tile_add(b, first, t * TILE),
                          ir_u32(b, s->f.line), false);
         ir_fragment_mma(b, s->sum, ir_u32(b, t), s->weight, zero, s->value, zero);
     }
@@ -456,25 +444,24 @@ static void add_values(shared *s, ir_id at, ir_id keys) {
 
 /* The same of Q8_0: column 8 * t + n of a block's sums is element 4 * n + t. */
 static void add_values_q8(shared *s, ir_id at, ir_id keys) {
-    tile_kernel *k = &s->k;
-    ir_builder *b = k->b;
+    ir_builder *b = s->k.b;
     const uint32_t blocks = s->a->d / WARPS / BLOCK, line = s->f.line;
     static const uint32_t row[4] = {0, 1, DEPTH / 2, DEPTH / 2 + 1};
-    ir_id zero = ir_u32(b, 0), lines = ir_add(b, at, tile_mul(k, s->pair, line)), weights[2];
+    ir_id zero = ir_u32(b, 0), lines = ir_add(b, at, tile_mul(b, s->pair, line)), weights[2];
     for (uint32_t i = 0; i < 2; i++)
         weights[i] = ir_load(b, s->weights,
-                             ir_add(b, tile_mul(k, s->row, SCORES),
-                                    ir_add(b, tile_add(k, keys, row[2 * i]), s->pair)),
+                             ir_add(b, tile_mul(b, s->row, SCORES),
+                                    ir_add(b, tile_add(b, keys, row[2 * i]), s->pair)),
                              2);
     for (uint32_t i = 0; i < blocks; i++) {
-        ir_id block = tile_add(k, tile_mul(k, s->warp, blocks), i), numbers[4], scales[4];
+        ir_id block = tile_add(b, tile_mul(b, s->warp, blocks), i), numbers[4], scales[4];
         for (uint32_t r = 0; r < 4; r++) {
-            ir_id from = tile_add(k, lines, row[r] * line);
+            ir_id from = tile_add(b, lines, row[r] * line);
             ir_id bits = ir_load(
-                b, s->stage, tile_add(k, ir_add(b, from, tile_div(k, block, 2)), s->a->d / 4), 1);
-            bits = ir_cast(b, IR_U16, ir_shr(b, bits, tile_mul(k, tile_rem(k, block, 2), 16)));
+                b, s->stage, tile_add(b, ir_add(b, from, tile_div(b, block, 2)), s->a->d / 4), 1);
+            bits = ir_cast(b, IR_U16, ir_shr(b, bits, tile_mul(b, tile_rem(b, block, 2), 16)));
             scales[r] = ir_cast(b, IR_F32, ir_bitcast(b, IR_F16, 1, bits));
-            numbers[r] = bytes(s, ir_add(b, from, ir_add(b, tile_mul(k, block, 8), s->row)));
+            numbers[r] = bytes(s, ir_add(b, from, ir_add(b, tile_mul(b, block, 8), s->row)));
         }
         for (uint32_t r = 0; r < 2; r++) {
             ir_id parts[2];
@@ -496,14 +483,13 @@ static void add_values_q8(shared *s, ir_id at, ir_id keys) {
 
 /* A warp has a part of d. */
 static void values(shared *s, const stretch *p) {
-    tile_kernel *k = &s->k;
-    ir_builder *b = k->b;
+    ir_builder *b = s->k.b;
     const form *f = &s->f;
     ir_id step = ir_loop(b, ir_u32(b, 0), p->chunks, ir_u32(b, 1)),
           at = turn(s, ir_add(b, p->step, ir_add(b, p->chunks, step))),
-          keys = tile_mul(k, step, CHUNK);
+          keys = tile_mul(b, step, CHUNK);
     for (uint32_t i = 0; i < CHUNK; i += DEPTH) {
-        ir_id from = tile_add(k, at, i * f->line), key = tile_add(k, keys, i);
+        ir_id from = tile_add(b, at, i * f->line), key = tile_add(b, keys, i);
         if (f->q8) add_values_q8(s, from, key);
         else add_values(s, from, key);
     }
@@ -512,13 +498,12 @@ static void values(shared *s, const stretch *p) {
 
 /* What has been found of the piece: sums, to workgroup memory, the stats. */
 static void finish(shared *s) {
-    tile_kernel *k = &s->k;
-    ir_builder *b = k->b;
+    ir_builder *b = s->k.b;
     const attention_task *a = s->a;
     const uint32_t part = a->d / WARPS;
-    ir_id first = tile_mul(k, s->warp, part), both[2] = {ir_get(b, s->most), ir_get(b, s->total)};
+    ir_id first = tile_mul(b, s->warp, part), both[2] = {ir_get(b, s->most), ir_get(b, s->total)};
     for (uint32_t t = 0; t < part / TILE; t++)
-        ir_fragment_store(b, s->sum, ir_u32(b, t), s->wide, tile_add(k, first, t * TILE),
+        ir_fragment_store(b, s->sum, ir_u32(b, t), s->wide, tile_add(b, first, t * TILE),
                           ir_u32(b, line_of(a->d)), false);
     ir_if(b,
           ir_and(b, ir_eq(b, s->x.lane, ir_u32(b, 0)), ir_lt(b, s->warp, ir_u32(b, s->f.heads))));
@@ -526,33 +511,31 @@ static void finish(shared *s) {
         ir_store(
             b, s->own, s->warp,
             ir_select(b, s->x.fresh, ir_exp(b, ir_sub(b, s->own_score, both[0])), ir_f32(b, 0)));
-    ir_id head = ir_add(b, tile_mul(k, s->x.row, a->n_head), ir_add(b, s->x.first_head, s->warp));
+    ir_id head = ir_add(b, tile_mul(b, s->x.row, a->n_head), ir_add(b, s->x.first_head, s->warp));
     ir_store(b, s->x.result.stats,
-             tile_mul(k, ir_add(b, tile_mul(k, head, a->n_split), s->x.piece), 2),
+             tile_mul(b, ir_add(b, tile_mul(b, head, a->n_split), s->x.piece), 2),
              ir_compose(b, both, 2));
     ir_end(b);
 }
 
 /* A four of a line of the sums. */
 static ir_id sums_at(shared *s, ir_id line, ir_id four) {
-    tile_kernel *k = &s->k;
-    ir_builder *b = k->b;
-    if (!s->f.q8) return ir_load(b, s->wide, ir_add(b, line, tile_mul(k, four, 4)), 4);
-    ir_id at = ir_add(b, line, tile_mul(k, tile_div(k, four, TILE), BLOCK)), x[4];
-    at = ir_add(b, at, tile_rem(k, four, TILE));
-    for (uint32_t t = 0; t < 4; t++) x[t] = ir_load(b, s->wide, tile_add(k, at, t * TILE), 1);
+    ir_builder *b = s->k.b;
+    if (!s->f.q8) return ir_load(b, s->wide, ir_add(b, line, tile_mul(b, four, 4)), 4);
+    ir_id at = ir_add(b, line, tile_mul(b, tile_div(b, four, TILE), BLOCK)), x[4];
+    at = ir_add(b, at, tile_rem(b, four, TILE));
+    for (uint32_t t = 0; t < 4; t++) x[t] = ir_load(b, s->wide, tile_add(b, at, t * TILE), 1);
     return ir_compose(b, x, 4);
 }
 
 static void store(shared *s) {
-    tile_kernel *k = &s->k;
-    ir_builder *b = k->b;
+    ir_builder *b = s->k.b;
     const attention_task *a = s->a;
     const uint32_t fours = a->d / 4, line = line_of(a->d);
     ir_id i = ir_loop(b, s->x.local, ir_u32(b, s->f.heads * fours), ir_u32(b, WARPS * LANES));
-    ir_id head = tile_div(k, i, fours), four = tile_rem(k, i, fours), column = tile_mul(k, four, 4);
-    ir_id at = tile_mul(k, head, line);
-    ir_id x = ir_fma(b, sums_at(s, tile_add(k, at, HEADS * line), four),
+    ir_id head = tile_div(b, i, fours), four = tile_rem(b, i, fours), column = tile_mul(b, four, 4);
+    ir_id at = tile_mul(b, head, line);
+    ir_id x = ir_fma(b, sums_at(s, tile_add(b, at, HEADS * line), four),
                      ir_number(b, IR_F32, 4, 1 / REST), sums_at(s, at, four));
     if (a->k) {
         ir_id value =
@@ -561,21 +544,20 @@ static void store(shared *s) {
         x = ir_select(b, ir_splat(b, s->x.fresh, 4), ir_fma(b, value, ir_splat(b, weight, 4), x),
                       x);
     }
-    ir_id place = ir_add(b, tile_mul(k, s->x.row, a->n_head), ir_add(b, s->x.first_head, head));
+    ir_id place = ir_add(b, tile_mul(b, s->x.row, a->n_head), ir_add(b, s->x.first_head, head));
     ir_store(
         b, s->x.result.out,
-        ir_fma(b, ir_add(b, tile_mul(k, place, a->n_split), s->x.piece), ir_u32(b, a->d), column),
+        ir_fma(b, ir_add(b, tile_mul(b, place, a->n_split), s->x.piece), ir_u32(b, a->d), column),
         x);
     ir_end(b);
 }
 
-beryl_status attention_units(lowering *l, const graph_node *node, const attention_task *a,
-                             beryl_error *error) {
+beryl_status attention_units(lowering *l, const attention_task *a) {
     shared s = {.a = a};
-    if (!form_of(l->caps, a, &s.f)) return lower_refuse(l, node, "heads of this shape", error);
+    if (!form_of(l->caps, a, &s.f)) return lower_refuse(l, l->node, "heads of this shape");
     tile_kernel *k = &s.k;
-    tile_begin(k, l, node, a->raw ? "attention_step_units" : "attention_units", WARPS * LANES);
-    ir_builder *b = k->b;
+    ir_builder *b =
+        tile_begin(k, l, a->raw ? "attention_step_units" : "attention_units", WARPS * LANES);
     ir_subgroup(b, LANES);
     s.x = (attention_lines){.k = k,
                             .a = a,
@@ -590,12 +572,12 @@ beryl_status attention_units(lowering *l, const graph_node *node, const attentio
     declare(&s);
     attention_lines_see(&s.x);
     ir_id all = ir_sub(b, s.x.of.end, s.x.of.first),
-          span = tile_div(k, tile_add(k, all, a->n_split - 1), a->n_split), none = ir_u32(b, 0);
+          span = tile_div(b, tile_add(b, all, a->n_split - 1), a->n_split), none = ir_u32(b, 0);
     span = ir_max(b, span, ir_u32(b, PIECE_MIN));
     ir_id begin = ir_min(b, ir_mul(b, s.x.piece, span), all);
     s.count = ir_min(b, span, ir_sub(b, all, begin));
-    s.ring = tile_rem(k, ir_add(b, s.x.of.first, begin), a->n_row);
-    s.chunks = tile_div(k, tile_add(k, s.count, CHUNK - 1), CHUNK);
+    s.ring = tile_rem(b, ir_add(b, s.x.of.first, begin), a->n_row);
+    s.chunks = tile_div(b, tile_add(b, s.count, CHUNK - 1), CHUNK);
     ir_if(b, ir_or(b, ir_gt(b, s.count, none), s.x.fresh));
     attention_lines_load(&s.x);
     ir_id early = ir_loop(b, none, ir_u32(b, s.f.stages - 1), ir_u32(b, 1));
@@ -609,7 +591,7 @@ beryl_status attention_units(lowering *l, const graph_node *node, const attentio
     ir_barrier(b);
     load_queries(&s);
     softmax_begin(&s);
-    ir_id rounds = tile_div(k, tile_add(k, s.count, ROUND - 1), ROUND),
+    ir_id rounds = tile_div(b, tile_add(b, s.count, ROUND - 1), ROUND),
           round = ir_loop(b, none, rounds, ir_u32(b, 1));
     const stretch p = stretch_of(&s, round);
     scores(&s, &p);
@@ -629,5 +611,5 @@ beryl_status attention_units(lowering *l, const graph_node *node, const attentio
     attention_lines_nothing(&s.x);
     ir_end(b);
     return tile_end_3d(k, (lower_count){a->n_split, 0}, 1, (lower_count){a->n_head / s.f.heads, 0},
-                       1, a->rows, 1, error);
+                       1, a->rows);
 }

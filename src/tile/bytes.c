@@ -104,10 +104,9 @@ static ir_id size_of(ir_builder *b, ir_id x) { /* without its sign */
 /* 32 elements of a vector, those of the unit from `element` on. */
 static void round_block(tile_bytes *y, const tile_rounded *r, ir_id base, ir_id about,
                         uint32_t element, const ir_id *values) {
-    tile_kernel *k = y->k;
-    ir_builder *b = k->b;
+    ir_builder *b = y->k->b;
     const tile_unit *u = &r->unit;
-    ir_id largest = tile_max_vector(k, ir_max(b, size_of(b, values[0]), size_of(b, values[1])));
+    ir_id largest = tile_max_vector(b, ir_max(b, size_of(b, values[0]), size_of(b, values[1])));
     ir_id scale = ir_mul(b, largest, ir_f32(b, 1.0f / 127)),
           up = ir_select(b, ir_gt(b, largest, ir_f32(b, 0)), ir_div(b, ir_f32(b, 127), largest),
                          ir_f32(b, 0));
@@ -115,17 +114,17 @@ static void round_block(tile_bytes *y, const tile_rounded *r, ir_id base, ir_id 
     for (uint32_t i = 0; i < 2; i++) {
         ir_id shifted = ir_fma(b, values[i], ir_splat(b, up, LANES), rounder);
         ir_id bytes = ir_cast(b, IR_U8, ir_bitcast(b, IR_U32, LANES, shifted));
-        ir_id at = tile_add(k, base, word_of(u, element + LANES * i));
+        ir_id at = tile_add(b, base, word_of(u, element + LANES * i));
         ir_store(b, r->x, at, ir_bitcast(b, IR_U32, 4, bytes));
         sums[i] = ir_sub(b, shifted, rounder);
     }
     const uint32_t n = u->sub < PART ? 2 : 1;
     if (n == 1) sums[0] = ir_add(b, sums[0], sums[1]);
     for (uint32_t i = 0; i < n; i++) {
-        ir_id at = tile_add(k, about, element / u->sub + i);
+        ir_id at = tile_add(b, about, element / u->sub + i);
         ir_store(b, r->about, at, scale);
-        ir_store(b, r->about, tile_add(k, at, u->subs),
-                 ir_mul(b, scale, tile_sum_vector(k, sums[i])));
+        ir_store(b, r->about, tile_add(b, at, u->subs),
+                 ir_mul(b, scale, tile_sum_vector(b, sums[i])));
     }
 }
 
@@ -145,14 +144,14 @@ void tile_bytes_fill(tile_bytes *y, ir_memory x, bool aligned, const ir_id *x_at
         const tile_rounded *r = &y->rounded[i];
         const uint32_t units = y->length / r->unit.size;
         ir_id u = ir_loop(b, zero, ir_u32(b, units), one);
-        ir_id from = ir_add(b, begin, tile_mul(k, u, r->unit.size)),
-              unit = ir_add(b, u, tile_mul(k, v, units));
-        ir_id base = tile_mul(k, unit, r->unit.size / 4),
-              about = tile_mul(k, unit, 2 * r->unit.subs);
+        ir_id from = ir_add(b, begin, tile_mul(b, u, r->unit.size)),
+              unit = ir_add(b, u, tile_mul(b, v, units));
+        ir_id base = tile_mul(b, unit, r->unit.size / 4),
+              about = tile_mul(b, unit, 2 * r->unit.subs);
         for (uint32_t e = 0; e < r->unit.size; e += PART) {
             ir_id values[2];
             for (uint32_t j = 0; j < 2; j++)
-                tile_load_run(k, x, tile_add(k, from, e + LANES * j), aligned, &values[j]);
+                tile_load_run(k, x, tile_add(b, from, e + LANES * j), aligned, &values[j]);
             round_block(y, r, base, about, e, values);
         }
         ir_end(b);
@@ -170,64 +169,58 @@ typedef struct reader { /* of a unit of a row */
 } reader;
 
 static ir_id load_words(const reader *r, uint32_t plane, uint32_t at, uint32_t width) {
-    tile_kernel *k = r->k;
-    ir_id entry = tile_mul(k, r->number, tile_weight_words(r->w->type, plane)),
-          index = ir_add(k->b, entry, r->w->plane[plane]);
-    return ir_load(k->b, r->w->from, tile_add(k, index, at), width);
+    ir_builder *b = r->k->b;
+    ir_id entry = tile_mul(b, r->number, tile_weight_words(r->w->type, plane)),
+          index = ir_add(b, entry, r->w->plane[plane]);
+    return ir_load(b, r->w->from, tile_add(b, index, at), width);
 }
 
-static ir_id constants(tile_kernel *k, const uint32_t *values, uint32_t n) {
+static ir_id constants(ir_builder *b, const uint32_t *values, uint32_t n) {
     ir_id parts[LANES];
-    for (uint32_t i = 0; i < n; i++) parts[i] = ir_u32(k->b, values[i]);
-    return ir_compose(k->b, parts, n);
+    for (uint32_t i = 0; i < n; i++) parts[i] = ir_u32(b, values[i]);
+    return ir_compose(b, parts, n);
 }
 
-static ir_id halves_of(tile_kernel *k, ir_id x, uint32_t n) { /* the low ones of words */
-    ir_builder *b = k->b;
+static ir_id halves_of(ir_builder *b, ir_id x, uint32_t n) { /* the low ones of words */
     return ir_cast(b, IR_F32, ir_bitcast(b, IR_F16, n, ir_cast(b, IR_U16, x)));
 }
 
 /* The half at the entry of 2 bytes of a block that is a unit. */
 static ir_id small_half(const reader *r, uint32_t plane) {
-    tile_kernel *k = r->k;
-    ir_builder *b = k->b;
-    ir_id index = ir_add(b, tile_div(k, r->number, 2), r->w->plane[plane]);
+    ir_builder *b = r->k->b;
+    ir_id index = ir_add(b, tile_div(b, r->number, 2), r->w->plane[plane]);
     ir_id word =
-        ir_shr(b, ir_load(b, r->w->from, index, 1), tile_mul(k, tile_rem(k, r->number, 2), 16));
-    return halves_of(k, word, 1);
+        ir_shr(b, ir_load(b, r->w->from, index, 1), tile_mul(b, tile_rem(b, r->number, 2), 16));
+    return halves_of(b, word, 1);
 }
 
 /* One half for each block of the unit. */
 static ir_id small_halves(const reader *r, uint32_t plane) {
-    tile_kernel *k = r->k;
-    ir_builder *b = k->b;
+    ir_builder *b = r->k->b;
     const uint32_t n = r->u->subs;
-    ir_id at = ir_add(b, tile_div(k, r->number, 2), r->w->plane[plane]);
+    ir_id at = ir_add(b, tile_div(b, r->number, 2), r->w->plane[plane]);
     ir_id words = ir_load(b, r->w->from, at, n / 2);
     return ir_cast(b, IR_F32, ir_bitcast(b, IR_F16, n, words));
 }
 
 /* The bytes of a vector's words as f32. */
-static ir_id bytes_to_floats(tile_kernel *k, ir_id words, ir_type type) {
-    ir_builder *b = k->b;
+static ir_id bytes_to_floats(ir_builder *b, ir_id words, ir_type type) {
     return ir_cast(b, IR_F32,
                    ir_cast(b, type == IR_I8 ? IR_I32 : IR_U32, ir_bitcast(b, type, LANES, words)));
 }
 
 /* Words of a vector in another order, each shifted right and masked. */
-static ir_id picked(tile_kernel *k, ir_id words, uint64_t order, const uint32_t *shifts,
+static ir_id picked(ir_builder *b, ir_id words, uint64_t order, const uint32_t *shifts,
                     const uint32_t *masks) {
-    ir_builder *b = k->b;
-    return ir_and(b, ir_shr(b, ir_swizzle(b, words, 4, order), constants(k, shifts, 4)),
-                  constants(k, masks, 4));
+    return ir_and(b, ir_shr(b, ir_swizzle(b, words, 4, order), constants(b, shifts, 4)),
+                  constants(b, masks, 4));
 }
 
 enum { M4 = 15 * BYTES, M6 = 63 * BYTES, M2 = 3 * BYTES, H2 = 48 * BYTES };
 
 /* y = scales * q + leasts for each sub-block of the unit; *leasts IR_NO_ID: none. */
 static void scales_of(const reader *r, ir_id *scales, ir_id *leasts) {
-    tile_kernel *k = r->k;
-    ir_builder *b = k->b;
+    ir_builder *b = r->k->b;
     const tile_block_form *f = r->u->form;
     const uint32_t n = r->u->subs;
     ir_id words, both, d, m;
@@ -246,25 +239,25 @@ static void scales_of(const reader *r, ir_id *scales, ir_id *leasts) {
     case SCALE_D_M:
         words = load_words(r, f->d, 0, tile_weight_words(r->w->type, f->d) * n);
         if (f->high.bits) words = ir_swizzle(b, words, n, n < 8 ? 0x6420 : 0xeca86420u);
-        *scales = halves_of(k, words, n);
-        *leasts = halves_of(k, tile_shr(k, words, 16), n);
+        *scales = halves_of(b, words, n);
+        *leasts = halves_of(b, tile_shr(b, words, 16), n);
         return;
     case SCALE_2:
         words = load_words(r, f->scales, 0, 4);
         both = load_words(r, f->d, 0, 1);
-        d = halves_of(k, both, 1), m = ir_neg(b, halves_of(k, tile_shr(k, both, 16), 1));
-        *scales = ir_mul(b, bytes_to_floats(k, tile_and(k, words, M4), IR_U8), ir_splat(b, d, n));
-        *leasts = ir_mul(b, bytes_to_floats(k, tile_and(k, tile_shr(k, words, 4), M4), IR_U8),
+        d = halves_of(b, both, 1), m = ir_neg(b, halves_of(b, tile_shr(b, both, 16), 1));
+        *scales = ir_mul(b, bytes_to_floats(b, tile_and(b, words, M4), IR_U8), ir_splat(b, d, n));
+        *leasts = ir_mul(b, bytes_to_floats(b, tile_and(b, tile_shr(b, words, 4), M4), IR_U8),
                          ir_splat(b, m, n));
         return;
     case SCALE_3: {
         ir_id own[4], high = load_words(r, f->scales, 2, 1);
         for (uint32_t i = 0; i < 4; i++) {
-            ir_id low = tile_shr(k, load_words(r, f->scales, i % 2, 1), i / 2 * 4);
-            own[i] = ir_or(b, tile_and(k, low, M4),
-                           tile_shl(k, tile_and(k, tile_shr(k, high, 2 * i), M2), 4));
+            ir_id low = tile_shr(b, load_words(r, f->scales, i % 2, 1), i / 2 * 4);
+            own[i] = ir_or(b, tile_and(b, low, M4),
+                           tile_shl(b, tile_and(b, tile_shr(b, high, 2 * i), M2), 4));
         }
-        both = bytes_to_floats(k, ir_compose(b, own, 4), IR_U8);
+        both = bytes_to_floats(b, ir_compose(b, own, 4), IR_U8);
         *scales = ir_mul(b, ir_sub(b, both, ir_number(b, IR_F32, n, 32)),
                          ir_splat(b, small_half(r, f->d), n));
         return;
@@ -272,19 +265,19 @@ static void scales_of(const reader *r, ir_id *scales, ir_id *leasts) {
     case SCALE_4:
         words = load_words(r, f->d, 0, 4);
         both = ir_or(b,
-                     picked(k, words, 0x2211, (const uint32_t[]){0, 2, 0, 2},
+                     picked(b, words, 0x2211, (const uint32_t[]){0, 2, 0, 2},
                             (const uint32_t[]){M6, H2, M6, H2}),
-                     picked(k, words, 0x3333, (const uint32_t[]){0, 0, 0, 4},
+                     picked(b, words, 0x3333, (const uint32_t[]){0, 0, 0, 4},
                             (const uint32_t[]){0, M4, 0, M4}));
-        both = bytes_to_floats(k, both, IR_U8);
+        both = bytes_to_floats(b, both, IR_U8);
         words = ir_extract(b, words, 0);
-        d = halves_of(k, words, 1), m = ir_neg(b, halves_of(k, tile_shr(k, words, 16), 1));
+        d = halves_of(b, words, 1), m = ir_neg(b, halves_of(b, tile_shr(b, words, 16), 1));
         *scales = ir_mul(b, ir_swizzle(b, both, n, 0x76543210), ir_splat(b, d, n));
         *leasts = ir_mul(b, ir_swizzle(b, both, n, 0xfedcba98), ir_splat(b, m, n));
         return;
     case SCALE_6:
         words = load_words(r, f->scales, 0, 4);
-        *scales = ir_mul(b, bytes_to_floats(k, words, IR_I8), ir_splat(b, small_half(r, f->d), n));
+        *scales = ir_mul(b, bytes_to_floats(b, words, IR_I8), ir_splat(b, small_half(r, f->d), n));
         return;
     }
 }
@@ -305,8 +298,7 @@ static uint32_t load_high(const reader *r, ir_id *high) {
 
 /* What the high bits of a run add to its bytes. */
 static ir_id high_of(const reader *r, const ir_id *high, uint32_t chunk, uint32_t run) {
-    tile_kernel *k = r->k;
-    ir_builder *b = k->b;
+    ir_builder *b = r->k->b;
     const tile_bits f = r->u->form->high;
     const uint32_t up = r->u->form->low.bits, mask = ((1u << f.bits) - 1) * BYTES;
     uint32_t shifts[LANES], least = UINT32_MAX, most = 0, vector = 0;
@@ -324,30 +316,30 @@ static ir_id high_of(const reader *r, const ir_id *high, uint32_t chunk, uint32_
     }
     ir_id words = ir_swizzle(b, high[vector], LANES, order);
     if (!f.group) { /* four bits of a word, each to a byte of its own */
-        words = tile_and(k, ir_shr(b, words, constants(k, shifts, LANES)), 15);
+        words = tile_and(b, ir_shr(b, words, constants(b, shifts, LANES)), 15);
         words = ir_mul(b, words, ir_bits(b, IR_U32, LANES, 0x00204081));
-        return tile_shl(k, tile_and(k, words, BYTES), up);
+        return tile_shl(b, tile_and(b, words, BYTES), up);
     }
     if (most <= up) {
         for (uint32_t i = 0; i < LANES; i++) shifts[i] = up - shifts[i];
-        return tile_and(k, ir_shl(b, words, constants(k, shifts, LANES)), mask << up);
+        return tile_and(b, ir_shl(b, words, constants(b, shifts, LANES)), mask << up);
     }
     if (least >= up) {
         for (uint32_t i = 0; i < LANES; i++) shifts[i] -= up;
-        return tile_and(k, ir_shr(b, words, constants(k, shifts, LANES)), mask << up);
+        return tile_and(b, ir_shr(b, words, constants(b, shifts, LANES)), mask << up);
     }
-    return tile_shl(k, tile_and(k, ir_shr(b, words, constants(k, shifts, LANES)), mask), up);
+    return tile_shl(b, tile_and(b, ir_shr(b, words, constants(b, shifts, LANES)), mask), up);
 }
 
 /* 64 elements as unsigned bytes. */
 static ir_id run_of(const reader *r, ir_id chunk_words, const ir_id *high, uint32_t chunk,
                     uint32_t run) {
-    tile_kernel *k = r->k;
+    ir_builder *b = r->k->b;
     const uint32_t bits = r->u->form->low.bits;
     if (bits == 8)
-        return ir_xor(k->b, chunk_words, ir_bits(k->b, IR_U32, LANES, (uint64_t)LEVEL * BYTES));
-    ir_id words = tile_and(k, tile_shr(k, chunk_words, run * bits), ((1u << bits) - 1) * BYTES);
-    return r->u->form->high.bits ? ir_or(k->b, words, high_of(r, high, chunk, run)) : words;
+        return ir_xor(b, chunk_words, ir_bits(b, IR_U32, LANES, (uint64_t)LEVEL * BYTES));
+    ir_id words = tile_and(b, tile_shr(b, chunk_words, run * bits), ((1u << bits) - 1) * BYTES);
+    return r->u->form->high.bits ? ir_or(b, words, high_of(r, high, chunk, run)) : words;
 }
 
 /* ---- products -------------------------------------------------------------------------------- */
@@ -379,8 +371,7 @@ typedef struct tile {
 /* Scales times those of the vectors; what zeros and least values add is summed. */
 static void open_unit(tile *t, ir_id unit, uint32_t units) {
     tile_bytes *y = t->y;
-    tile_kernel *k = y->k;
-    ir_builder *b = k->b;
+    ir_builder *b = y->k->b;
     const tile_unit *u = &t->rounded->unit;
     ir_id scales[TILE_BYTES_ROWS], leasts[TILE_BYTES_ROWS];
     for (uint32_t i = 0; i < y->rows; i++) {
@@ -388,10 +379,10 @@ static void open_unit(tile *t, ir_id unit, uint32_t units) {
         load_high(&t->r[i], t->high[i]);
     }
     for (uint32_t v = 0; v < y->vectors; v++) {
-        ir_id at = tile_add(k, unit, v * units), about = tile_mul(k, at, 2 * u->subs);
-        t->x[v] = tile_mul(k, at, u->size / 4);
+        ir_id at = tile_add(b, unit, v * units), about = tile_mul(b, at, 2 * u->subs);
+        t->x[v] = tile_mul(b, at, u->size / 4);
         ir_id own = ir_load(b, t->rounded->about, about, u->subs),
-              sums = ir_load(b, t->rounded->about, tile_add(k, about, u->subs), u->subs);
+              sums = ir_load(b, t->rounded->about, tile_add(b, about, u->subs), u->subs);
         for (uint32_t i = 0; i < y->rows; i++) {
             t->factors[i][v] = ir_mul(b, scales[i], own);
             t->sums[i][v] = ir_load(b, y->sums, sum_at(b, y, i, v, 0), LANES);
@@ -413,8 +404,7 @@ static void close_runs(tile *t, uint64_t order) {
 
 static void add_unit(tile *t, const tile_unit *u) {
     tile_bytes *y = t->y;
-    tile_kernel *k = y->k;
-    ir_builder *b = k->b;
+    ir_builder *b = y->k->b;
     const tile_bits low = u->form->low;
     ir_id none = ir_bits(b, IR_I32, LANES, 0);
     for (uint32_t chunk = 0; chunk < u->chunks; chunk++) {
@@ -428,7 +418,7 @@ static void add_unit(tile *t, const tile_unit *u) {
             ir_id x[TILE_BYTES_VECTORS];
             for (uint32_t v = 0; v < y->vectors; v++)
                 x[v] = ir_load(b, t->rounded->x,
-                               tile_add(k, t->x[v], (chunk * u->runs + run) * LANES), LANES);
+                               tile_add(b, t->x[v], (chunk * u->runs + run) * LANES), LANES);
             for (uint32_t i = 0; i < y->rows; i++) {
                 ir_id bytes = run_of(&t->r[i], words[i], t->high[i], chunk, run);
                 for (uint32_t v = 0; v < y->vectors; v++)
@@ -442,14 +432,13 @@ static void add_unit(tile *t, const tile_unit *u) {
 /* What a row and a vector come to. */
 static ir_id result_of(const tile *t, const tile_unit *u, uint32_t row, uint32_t vector) {
     tile_bytes *y = t->y;
-    tile_kernel *k = y->k;
-    ir_builder *b = k->b;
+    ir_builder *b = y->k->b;
     const uint32_t zero = u->form->low.bits == 8 ? LEVEL : u->form->zero;
     ir_id sum = ir_load(b, y->sums, sum_at(b, y, row, vector, 0), LANES),
           rest = ir_load(b, y->sums, sum_at(b, y, row, vector, 1), u->subs);
     if (zero) rest = ir_mul(b, rest, ir_number(b, IR_F32, u->subs, -(double)zero));
-    if (u->subs == LANES) return tile_sum_vector(k, ir_add(b, sum, rest));
-    return ir_add(b, tile_sum_vector(k, sum), tile_sum_vector(k, rest));
+    if (u->subs == LANES) return tile_sum_vector(b, ir_add(b, sum, rest));
+    return ir_add(b, tile_sum_vector(b, sum), tile_sum_vector(b, rest));
 }
 
 void tile_bytes_walk(tile_bytes *y, const tile_weight *const *w, const ir_id *row, ir_id *sums) {
@@ -465,7 +454,7 @@ void tile_bytes_walk(tile_bytes *y, const tile_weight *const *w, const ir_id *ro
         ir_store(b, y->sums, ir_u32(b, i * LANES), ir_number(b, IR_F32, LANES, 0));
     ir_id unit = ir_loop(b, ir_u32(b, 0), ir_u32(b, units), ir_u32(b, 1));
     for (uint32_t i = 0; i < y->rows; i++) {
-        ir_id number = ir_fma(b, row[i], w[i]->row, tile_mul(k, unit, u.size / u.block));
+        ir_id number = ir_fma(b, row[i], w[i]->row, tile_mul(b, unit, u.size / u.block));
         t.r[i] = (reader){.k = k, .w = w[i], .u = &u, .number = number};
     }
     open_unit(&t, unit, units);

@@ -49,7 +49,7 @@ static void one_vector(tree_walk *c, ir_id index, ir_id total, ir_id n, bool ins
     if (ragged) {
         ir_else(b);
         ir_if(b, ir_eq(b, index, total));
-        rest_of_row(c, tile_mul(c->k, index, wide), n);
+        rest_of_row(c, tile_mul(b, index, wide), n);
         ir_end(b);
     }
     if (!inside) ir_end(b);
@@ -71,7 +71,7 @@ static void several(tree_walk *c, ir_id first, ir_id total, uint32_t n, uint32_t
     const ir_id last = ir_sub(b, total, ir_u32(b, 1));
     for (uint32_t i = 0; i < n; i++) {
         tree_spot_begin(&s[i], wide);
-        index[i] = tile_add(c->k, first, i * apart);
+        index[i] = tile_add(b, first, i * apart);
         read_inputs(c, &s[i], ir_min(b, index[i], last), wide);
     }
     for (uint32_t i = 0; i < n; i++) {
@@ -135,7 +135,7 @@ static void read_across(tree_walk *c, tree_spot s[SIDE], ir_id first, const bool
         if (x->kind != TREE_INPUT || x->inside || !across[t]) continue;
         for (uint32_t i = 0; i < SIDE; i++)
             line[i] = ir_load(b, c->memory[t],
-                              tile_add(c->k, s[0].at[t], i * c->w.stride[t][c->w.n - 1]), SIDE);
+                              tile_add(b, s[0].at[t], i * c->w.stride[t][c->w.n - 1]), SIDE);
         for (uint32_t k = 0; k < SIDE; k++) {
             for (uint32_t i = 0; i < SIDE; i++) turned[i] = ir_extract(b, line[i], k);
             s[k].made[v] = tile_number(b, c->t.seen[t].type, ir_compose(b, turned, SIDE));
@@ -146,7 +146,7 @@ static void read_across(tree_walk *c, tree_spot s[SIDE], ir_id first, const bool
 /* A workgroup does a tile of the last two axes, of which each of eight times 32 lanes has a part:
  * what they write fills pieces of 32 bytes, and what they read is soon read whole. A lane does a
  * square: as vectors, or element by element, with columns apart from one another. */
-static beryl_status turned(tree_walk *c, const char *name, beryl_error *error) {
+static beryl_status turned(tree_walk *c, const char *name) {
     enum { PIECE = 32, WARP = 32 };
     tile_kernel *k = c->k;
     lowering *l = k->l;
@@ -167,35 +167,34 @@ static beryl_status turned(tree_walk *c, const char *name, beryl_error *error) {
                    tiles = (n_column + columns - 1) / columns, tiers = (n_row + rows - 1) / rows;
     lower_walk outer = c->w;
     outer.n -= 2;
-    tile_begin(k, l, k->node, name, LANES);
-    ir_builder *b = k->b;
+    ir_builder *b = tile_begin(k, l, name, LANES);
     tree_declare(c);
-    ir_id total = ir_u32(b, 1), group = tile_group(k), local = ir_local(b, 0);
+    ir_id total = ir_u32(b, 1), group = tile_group(b), local = ir_local(b, 0);
     for (uint32_t i = 0; i < outer.n; i++) total = ir_mul(b, total, c->size[i]);
-    const ir_id lane = tile_rem(k, local, WARP), part = tile_div(k, local, WARP),
-                tier = tile_div(k, group, tiles), product = tile_div(k, tier, tiers);
+    const ir_id lane = tile_rem(b, local, WARP), part = tile_div(b, local, WARP),
+                tier = tile_div(b, group, tiles), product = tile_div(b, tier, tiers);
     const ir_id column =
-                    ir_add(b, tile_mul(k, tile_rem(k, group, tiles), columns),
-                           ir_add(b, tile_mul(k, tile_rem(k, part, abreast), SIDE / wide * beside),
-                                  tile_rem(k, lane, beside))),
-                row = ir_add(b, tile_mul(k, tile_rem(k, tier, tiers), rows),
-                             tile_mul(k,
-                                      ir_add(b, tile_mul(k, tile_div(k, part, abreast), below),
-                                             tile_div(k, lane, beside)),
+                    ir_add(b, tile_mul(b, tile_rem(b, group, tiles), columns),
+                           ir_add(b, tile_mul(b, tile_rem(b, part, abreast), SIDE / wide * beside),
+                                  tile_rem(b, lane, beside))),
+                row = ir_add(b, tile_mul(b, tile_rem(b, tier, tiers), rows),
+                             tile_mul(b,
+                                      ir_add(b, tile_mul(b, tile_div(b, part, abreast), below),
+                                             tile_div(b, lane, beside)),
                                       SIDE));
     const ir_id one = ir_u32(b, 1),
-                start = tile_mul(k, ir_min(b, product, ir_sub(b, total, one)), n_row);
+                start = tile_mul(b, ir_min(b, product, ir_sub(b, total, one)), n_row);
     tree_spot s[SIDE * SIDE];
     ir_id inside[SIDE * SIDE], index[SIDE * SIDE];
     for (uint32_t i = 0; i < n_spot; i++) {
-        const ir_id x = tile_add(k, column, i / SIDE * beside), y = tile_add(k, row, i % SIDE);
+        const ir_id x = tile_add(b, column, i / SIDE * beside), y = tile_add(b, row, i % SIDE);
         tree_spot_begin(&s[i], wide);
         inside[i] =
             ir_and(b, ir_lt(b, product, total),
                    ir_and(b, ir_lt(b, x, ir_u32(b, n_column)), ir_lt(b, y, ir_u32(b, n_row))));
         const ir_id limit = ir_u32(b, n_row - (vectors ? SIDE - i : 1)),
                     at = ir_add(b, start, ir_min(b, y, limit));
-        index[i] = ir_add(b, tile_mul(k, at, n_column), ir_min(b, x, ir_u32(b, n_column - 1)));
+        index[i] = ir_add(b, tile_mul(b, at, n_column), ir_min(b, x, ir_u32(b, n_column - 1)));
     }
     if (vectors) read_across(c, s, index[0], across);
     for (uint32_t i = 0; i < n_spot; i++) read_inputs(c, &s[i], index[i], wide);
@@ -205,7 +204,7 @@ static beryl_status turned(tree_walk *c, const char *name, beryl_error *error) {
         ir_end(b);
     }
     const lower_count count = outer.n ? lower_walk_count(l, &outer) : (lower_count){1, 0};
-    return tile_end(k, lower_count_times(count, (uint64_t)tiles * tiers), 1, error);
+    return tile_end(k, lower_count_times(count, (uint64_t)tiles * tiers), 1);
 }
 
 /* Columns [from, to) of a row, whose first ones are at `begin`. */
@@ -214,21 +213,20 @@ static void columns(tree_walk *c, const ir_id *begin, ir_id from, ir_id to) {
     const uint32_t last = c->w.n - 1;
     ir_id first[LOWER_WALK_TENSORS];
     for (uint32_t t = 0; t < c->t.n_tensor; t++)
-        first[t] = ir_add(b, begin[t], tile_mul(c->k, from, c->w.stride[t][last]));
+        first[t] = ir_add(b, begin[t], tile_mul(b, from, c->w.stride[t][last]));
     const ir_id i = ir_loop(b, ir_u32(b, 0), ir_sub(b, to, from), ir_u32(b, 1));
     tree_spot s;
     tree_spot_begin(&s, 1);
     for (uint32_t t = 0; t < c->t.n_tensor; t++)
-        s.at[t] = c->w.stride[t][last]
-                      ? ir_add(b, first[t], tile_mul(c->k, i, c->w.stride[t][last]))
-                      : begin[t];
+        s.at[t] = c->w.stride[t][last] ? ir_add(b, first[t], tile_mul(b, i, c->w.stride[t][last]))
+                                       : begin[t];
     tree_store(c, &s, 0);
     ir_end(b);
 }
 
 /* The same on processors: a workgroup does a square whose sides are lines of a cache, so that each
  * line that is read or written is used whole while it is there. */
-static beryl_status turned_squares(tree_walk *c, const char *name, beryl_error *error) {
+static beryl_status turned_squares(tree_walk *c, const char *name) {
     tile_kernel *k = c->k;
     lowering *l = k->l;
     const uint32_t last = c->w.n - 1, side = LINE / base_type_block_bytes(c->t.seen[0].type),
@@ -237,26 +235,25 @@ static beryl_status turned_squares(tree_walk *c, const char *name, beryl_error *
                    tiles = (n_column + side - 1) / side, tiers = (n_row + side - 1) / side;
     lower_walk outer = c->w;
     outer.n -= 2;
-    tile_begin(k, l, k->node, name, 1);
-    ir_builder *b = k->b;
+    ir_builder *b = tile_begin(k, l, name, 1);
     tree_declare(c);
     ir_id total = ir_u32(b, 1);
     for (uint32_t i = 0; i < outer.n; i++) total = ir_mul(b, total, c->size[i]);
-    const ir_id group = tile_group(k), tier = tile_div(k, group, tiles),
-                product = tile_div(k, tier, tiers),
-                first_row = tile_mul(k, tile_rem(k, tier, tiers), side),
-                first = tile_mul(k, tile_rem(k, group, tiles), side), one = ir_u32(b, 1),
-                end_row = ir_min(b, tile_add(k, first_row, side), ir_u32(b, n_row)),
-                end = ir_min(b, tile_add(k, first, side), ir_u32(b, n_column)),
-                start = tile_mul(k, product, n_row);
+    const ir_id group = tile_group(b), tier = tile_div(b, group, tiles),
+                product = tile_div(b, tier, tiers),
+                first_row = tile_mul(b, tile_rem(b, tier, tiers), side),
+                first = tile_mul(b, tile_rem(b, group, tiles), side), one = ir_u32(b, 1),
+                end_row = ir_min(b, tile_add(b, first_row, side), ir_u32(b, n_row)),
+                end = ir_min(b, tile_add(b, first, side), ir_u32(b, n_column)),
+                start = tile_mul(b, product, n_row);
     ir_if(b, ir_lt(b, product, total));
     const ir_id row = ir_loop(b, first_row, end_row, one);
     ir_id begin[LOWER_WALK_TENSORS];
-    tree_place(c, tile_mul(k, ir_add(b, start, row), n_column), 1, false, begin);
+    tree_place(c, tile_mul(b, ir_add(b, start, row), n_column), 1, false, begin);
     columns(c, begin, first, end);
     ir_end(b), ir_end(b);
     const lower_count count = outer.n ? lower_walk_count(l, &outer) : (lower_count){1, 0};
-    return tile_end(k, lower_count_times(count, (uint64_t)tiles * tiers), 1, error);
+    return tile_end(k, lower_count_times(count, (uint64_t)tiles * tiers), 1);
 }
 
 /* What is read across, of a processor's spots: two squares' lines, which become vectors. */
@@ -270,10 +267,10 @@ static void turn_squares(tree_walk *c, tree_spot s[SIDE_HOST], ir_id first, cons
         ir_id line[WIDE_HOST];
         if (x->kind != TREE_INPUT || x->inside || !across[t]) continue;
         for (uint32_t i = 0; i < WIDE_HOST; i++)
-            line[i] = ir_load(b, c->memory[t],
-                              tile_add(c->k, at[t], i * c->w.stride[t][c->w.n - 1]), SIDE_HOST);
-        tile_turn(c->k, line, SIDE_HOST);
-        tile_turn(c->k, line + SIDE_HOST, SIDE_HOST);
+            line[i] = ir_load(b, c->memory[t], tile_add(b, at[t], i * c->w.stride[t][c->w.n - 1]),
+                              SIDE_HOST);
+        tile_turn(b, line, SIDE_HOST);
+        tile_turn(b, line + SIDE_HOST, SIDE_HOST);
         for (uint32_t i = 0; i < SIDE_HOST; i++)
             s[i].made[v] = tile_number(b, c->t.seen[t].type,
                                        ir_compose(b, (ir_id[]){line[i], line[SIDE_HOST + i]}, 2));
@@ -286,8 +283,7 @@ static uint32_t vectors_of_line(const tree_walk *c) {
 
 /* Squares in registers. A workgroup does a line of the caches of many rows: it reads long pieces of
  * few lines, and writes whole lines. */
-static beryl_status turned_vectors(tree_walk *c, const bool *across, const char *name,
-                                   beryl_error *error) {
+static beryl_status turned_vectors(tree_walk *c, const bool *across, const char *name) {
     enum { ROWS = 256 };
     tile_kernel *k = c->k;
     lowering *l = k->l;
@@ -298,18 +294,17 @@ static beryl_status turned_vectors(tree_walk *c, const bool *across, const char 
                    tiers = n_column / line;
     lower_walk outer = c->w;
     outer.n -= 2;
-    tile_begin(k, l, k->node, name, 1);
-    ir_builder *b = k->b;
+    ir_builder *b = tile_begin(k, l, name, 1);
     tree_declare(c);
     for (uint32_t t = 0; t < c->t.n_tensor; t++) c->memory[t].anywhere = true;
     ir_id total = ir_u32(b, 1);
     for (uint32_t i = 0; i < outer.n; i++) total = ir_mul(b, total, c->size[i]);
-    const ir_id group = tile_group(k), tier = tile_div(k, group, tiles),
-                product = tile_div(k, tier, tiers),
-                first_row = tile_mul(k, tile_rem(k, group, tiles), ROWS),
-                first = tile_mul(k, tile_rem(k, tier, tiers), line),
-                end_row = ir_min(b, tile_add(k, first_row, ROWS), ir_u32(b, n_row)),
-                start = tile_mul(k, product, n_row);
+    const ir_id group = tile_group(b), tier = tile_div(b, group, tiles),
+                product = tile_div(b, tier, tiers),
+                first_row = tile_mul(b, tile_rem(b, group, tiles), ROWS),
+                first = tile_mul(b, tile_rem(b, tier, tiers), line),
+                end_row = ir_min(b, tile_add(b, first_row, ROWS), ir_u32(b, n_row)),
+                start = tile_mul(b, product, n_row);
     ir_if(b, ir_lt(b, product, total));
     const ir_id row = ir_loop(b, first_row, end_row, ir_u32(b, SIDE_HOST));
     tree_spot s[LINE / WIDE_HOST][SIDE_HOST];
@@ -317,8 +312,8 @@ static beryl_status turned_vectors(tree_walk *c, const bool *across, const char 
         ir_id index[SIDE_HOST];
         for (uint32_t i = 0; i < SIDE_HOST; i++) {
             tree_spot_begin(&s[v][i], WIDE_HOST);
-            index[i] = ir_add(b, tile_mul(k, ir_add(b, start, tile_add(k, row, i)), n_column),
-                              tile_add(k, first, v));
+            index[i] = ir_add(b, tile_mul(b, ir_add(b, start, tile_add(b, row, i)), n_column),
+                              tile_add(b, first, v));
         }
         turn_squares(c, s[v], index[0], across);
         for (uint32_t i = 0; i < SIDE_HOST; i++) read_inputs(c, &s[v][i], index[i], WIDE_HOST);
@@ -327,7 +322,7 @@ static beryl_status turned_vectors(tree_walk *c, const bool *across, const char 
         for (uint32_t v = 0; v < line; v++) tree_store(c, &s[v][i], 0);
     ir_end(b), ir_end(b);
     const lower_count count = outer.n ? lower_walk_count(l, &outer) : (lower_count){1, 0};
-    return tile_end(k, lower_count_times(count, (uint64_t)tiles * tiers), 1, error);
+    return tile_end(k, lower_count_times(count, (uint64_t)tiles * tiers), 1);
 }
 
 /* How the elements of a walk are dealt out. */
@@ -477,13 +472,13 @@ static void elements_of(tree_walk *c, const element_form *f, ir_id group) {
     ir_builder *b = c->k->b;
     ir_id n = c->size[0], total = n;
     for (uint32_t i = 1; i < c->w.n; i++) total = ir_mul(b, total, c->size[i]);
-    if (f->ragged) total = tile_div(c->k, n, f->wide);
-    ir_id first = tile_mul(c->k, group, f->lanes * f->each);
+    if (f->ragged) total = tile_div(b, n, f->wide);
+    ir_id first = tile_mul(b, group, f->lanes * f->each);
     if (f->serial && f->column != TREE_VALUES) {
-        rows_by_parts(c, f, first, ir_min(b, tile_add(c->k, first, f->each), total));
+        rows_by_parts(c, f, first, ir_min(b, tile_add(b, first, f->each), total));
     } else if (f->serial) {
         ir_id end =
-            ir_min(b, tile_add(c->k, first, f->each), f->ragged ? tile_add(c->k, total, 1) : total);
+            ir_min(b, tile_add(b, first, f->each), f->ragged ? tile_add(b, total, 1) : total);
         ir_id index = ir_loop(b, first, end, ir_u32(b, 1));
         one_vector(c, index, total, n, !f->ragged, f->ragged, f->wide);
         ir_end(b);
@@ -496,31 +491,30 @@ static void elements_of(tree_walk *c, const element_form *f, ir_id group) {
     }
 }
 
-static beryl_status elements(lowering *l, const graph_node *node, const tree *t, const char *name,
-                             beryl_error *error) {
+static beryl_status elements(lowering *l, const tree *t, const char *name) {
     tree_walk walk = {.t = *t}, *c = &walk;
     tile_kernel k;
     const element_form f = form_of(l, c, true);
     c->k = &k;
     if (!BUILD_IS_SMALL && f.wide == 1 && !tile_serial(l) && f.lanes == LANES &&
         graph_element_bound(c->t.shape) >= TURNED_MANY && is_turned(c)) {
-        k = (tile_kernel){.l = l, .node = node};
-        return turned(c, name, error);
+        k = (tile_kernel){.l = l};
+        return turned(c, name);
     }
     if (BUILD_HAS_C_TEXTS && f.wide == 1 && f.column == TREE_VALUES && tile_is_host(l) &&
         graph_element_bound(c->t.shape) >= TURNED_MANY && is_turned(c)) {
         bool across[LOWER_WALK_TENSORS];
-        k = (tile_kernel){.l = l, .node = node};
+        k = (tile_kernel){.l = l};
         const uint64_t columns = c->w.size[c->w.n - 1].factor;
         return columns % (WIDE_HOST * vectors_of_line(c)) == 0 &&
                        turns_vectors(c, SIDE_HOST, WIDE_HOST, across)
-                   ? turned_vectors(c, across, name, error)
-                   : turned_squares(c, name, error);
+                   ? turned_vectors(c, across, name)
+                   : turned_squares(c, name);
     }
-    tile_begin(&k, l, node, name, f.lanes);
+    tile_begin(&k, l, name, f.lanes);
     tree_declare(c);
-    elements_of(c, &f, tile_group(c->k));
-    return tile_end(c->k, lower_walk_count(l, &c->w), f.per, error);
+    elements_of(c, &f, tile_group(c->k->b));
+    return tile_end(c->k, lower_walk_count(l, &c->w), f.per);
 }
 
 /* ---- updates --------------------------------------------------------------------------------- */
@@ -674,7 +668,7 @@ static bool bind_states(tile_kernel *k, const update_memory *m, tree_shared *sha
     return true;
 }
 
-beryl_status tile_update(lowering *l, const graph_node *node, beryl_error *error) {
+beryl_status tile_update(lowering *l, const graph_node *node) {
     const fused_update *u = node->attr.fused.detail;
     tile_kernel k;
     tree_shared shared = {.memory_of = memory_of};
@@ -682,13 +676,13 @@ beryl_status tile_update(lowering *l, const graph_node *node, beryl_error *error
     uint64_t n_group = 0;
     tree_walk walk = {.k = &k}, *c = &walk;
     for (uint32_t i = 0; i < u->n; i++) {
-        if (!read_body(&c->t, l, u, i)) return lower_refuse(l, node, "no update", error);
+        if (!read_body(&c->t, l, u, i)) return lower_refuse(l, node, "no update");
         count_memory(&m, l->g, &c->t);
     }
     *c = (tree_walk){.t = c->t};
-    tile_begin(&k, l, node, "update", form_of(l, c, false).lanes);
+    tile_begin(&k, l, "update", form_of(l, c, false).lanes);
     bool good = bind_states(&k, &m, &shared);
-    const ir_id group = tile_group(&k);
+    const ir_id group = tile_group(k.b);
     for (uint32_t i = 0; good && i < u->n; i++) {
         *c = (tree_walk){.k = &k, .shared = &shared};
         good = read_body(&c->t, l, u, i) && (shared.prefix = base_arena_print(&k.arena, "u%u", i));
@@ -702,32 +696,30 @@ beryl_status tile_update(lowering *l, const graph_node *node, beryl_error *error
         if (u->n > 1) ir_end(k.b);
         n_group += n;
     }
-    const beryl_status status = tile_end(&k, (lower_count){n_group, 0}, 1, error);
-    return good ? status : base_no_memory(error);
+    const beryl_status status = tile_end(&k, (lower_count){n_group, 0}, 1);
+    return good ? status : base_no_memory(l->error);
 }
 
 /* ---- the lowerings --------------------------------------------------------------------------- */
 
-beryl_status tile_region(lowering *l, const graph_node *node, const graph_region *r,
-                         const char *name, beryl_error *error) {
+beryl_status tile_region(lowering *l, const graph_region *r, const char *name) {
     tree t;
     if (!tree_read(&t, l->g, r, 0))
-        return lower_refuse(l, node, "more values than there is room for", error);
-    if (t.n_product) return tile_product(l, node, &t, error);
-    if (tree_reduces(&t)) return tile_tree_reduce(l, node, &t, name, error);
-    return tree_has_rows(&t) ? tile_tree_rows(l, node, &t, name, error)
-                             : elements(l, node, &t, name, error);
+        return lower_refuse(l, l->node, "more values than there is room for");
+    if (t.n_product) return tile_product(l, &t);
+    if (tree_reduces(&t)) return tile_tree_reduce(l, &t, name);
+    return tree_has_rows(&t) ? tile_tree_rows(l, &t, name) : elements(l, &t, name);
 }
 
-beryl_status tile_operation(lowering *l, const graph_node *node, beryl_error *error) {
+beryl_status tile_operation(lowering *l, const graph_node *node) {
     graph_region r = {.node = {node}, .n = 1, .n_out = node->n_out};
     memcpy(r.out, node->out, sizeof r.out);
-    return tile_region(l, node, &r, graph_op_name(node->op), error);
+    return tile_region(l, &r, graph_op_name(node->op));
 }
 
-beryl_status tile_chain(lowering *l, const graph_node *node, beryl_error *error) {
+beryl_status tile_chain(lowering *l, const graph_node *node) {
     const graph_region r = graph_region_of(l->g, node);
-    return tile_region(l, node, &r, "chain", error);
+    return tile_region(l, &r, "chain");
 }
 
 bool tile_region_fits(const graph *g, const graph_store *store, const graph_region *r) {

@@ -194,7 +194,7 @@ tile_split contract_split(const contraction *c, const lowering *l) {
 static void limbs_of(contraction *c, ir_id round, ir_id limb[OUT]) {
     static const uint32_t of[OUT] = {0x001012, 0x010210}; /* four bits a round */
     for (uint32_t t = 0; t < OUT; t++)
-        limb[t] = ir_and(c->k.b, ir_shr(c->k.b, ir_u32(c->k.b, of[t]), tile_mul(&c->k, round, 4)),
+        limb[t] = ir_and(c->k.b, ir_shr(c->k.b, ir_u32(c->k.b, of[t]), tile_mul(c->k.b, round, 4)),
                          ir_u32(c->k.b, 3));
 }
 
@@ -218,7 +218,7 @@ static void place_result(contraction *c, const lengths by[CLASSES], class_kind n
 /* Results that are infinite or NaN are computed again, in F32: limbs of infinities, and of what
  * rounds to such, are none. The axes are those of the factors as they are given. A lane looks at
  * vectors of results, and at each alone where one of them is such. */
-static beryl_status mend(lowering *l, contraction *c, beryl_error *error) {
+static beryl_status mend(lowering *l, contraction *c) {
     enum { LANES = 256, EACH = 4, TURNS = 4 };
     static const char *const offsets[] = {"a_offset", "b_offset", "out_offset"};
     const axes *inner = &c->of[CLASS_INNER];
@@ -232,8 +232,7 @@ static beryl_status mend(lowering *l, contraction *c, beryl_error *error) {
         c->of[CLASS_BATCH].bound * c->of[CLASS_OUTER].bound * c->of[CLASS_INNER].bound / each;
     const uint32_t turn = vectors % TURNS ? 1 : TURNS, units = (uint32_t)(vectors / turn);
     tile_kernel *k = &c->k;
-    tile_begin(k, l, c->placed, "contract_mend", LANES);
-    ir_builder *b = k->b;
+    ir_builder *b = tile_begin(k, l, "contract_mend", LANES);
     const ir_memory in[TENSORS] = {tile_read(k, "a", c->node->in[A]),
                                    tile_read(k, "b", c->node->in[B]),
                                    tile_write(k, "out", c->node->out[0])},
@@ -274,19 +273,17 @@ static beryl_status mend(lowering *l, contraction *c, beryl_error *error) {
     ir_end(b);
     ir_store(b, in[OUT], at[OUT], ir_get(b, sum));
     ir_end(b), ir_end(b), ir_end(b), ir_end(b);
-    return tile_end(k, (lower_count){units, 0}, LANES, error);
+    return tile_end(k, (lower_count){units, 0}, LANES);
 }
 
 /* ---- parts added up -------------------------------------------------------------------------- */
 
 /* Adds the parts [part, outer, inner]. */
-static beryl_status add_parts(lowering *l, contraction *c, const tile_split *split,
-                              beryl_error *error) {
+static beryl_status add_parts(lowering *l, contraction *c, const tile_split *split) {
     tile_kernel *k = &c->k;
     lengths outer, inner;
     ir_id to[LOWER_WALK_TENSORS];
-    tile_begin(k, l, c->placed, "contract_sum", 1);
-    ir_builder *b = k->b;
+    ir_builder *b = tile_begin(k, l, "contract_sum", 1);
     const ir_memory parts = tile_scratch(k, "parts", 0, split->bytes, IR_F32, IR_READ),
                     out = contract_end_declare(&c->end, k);
     contract_end_begin(&c->end, k, to + OUT);
@@ -298,7 +295,7 @@ static beryl_status add_parts(lowering *l, contraction *c, const tile_split *spl
                 at = ir_add(b, ir_mul(b, i, inner.count), j),
                 terms = tile_count(k, "terms", split->terms),
                 sum =
-                    tile_split_sum(k, split, terms, parts, at, ir_mul(b, outer.count, inner.count));
+                    tile_split_sum(b, split, terms, parts, at, ir_mul(b, outer.count, inner.count));
     for (uint32_t t = OUT; t < c->n_tensor; t++) {
         to[t] = contract_place(c, CLASS_OUTER, &outer, t, i, to[t]);
         to[t] = contract_place(c, CLASS_INNER, &inner, t, j, to[t]);
@@ -307,7 +304,7 @@ static beryl_status add_parts(lowering *l, contraction *c, const tile_split *spl
     ir_end(b), ir_end(b);
     return tile_end_marked(
         k, (lower_count[IR_DIM_MAX]){c->of[CLASS_OUTER].count, c->of[CLASS_INNER].count},
-        (uint64_t[IR_DIM_MAX]){c->of[CLASS_OUTER].bound, c->of[CLASS_INNER].bound}, error);
+        (uint64_t[IR_DIM_MAX]){c->of[CLASS_OUTER].bound, c->of[CLASS_INNER].bound});
 }
 
 /* Factor t as it is, or its copy. */
@@ -366,23 +363,22 @@ static void sizes_of(const contraction *c, const tile_split *split, lower_count 
 }
 
 /* The product, with the copies that are chosen. */
-static beryl_status multiply(lowering *l, contraction *c, beryl_error *error) {
+static beryl_status multiply(lowering *l, contraction *c) {
     const graph_node *node = c->node;
     const graph_tensor *tensors[TENSORS] = {graph_tensor_at(l->g, node->in[0]),
                                             graph_tensor_at(l->g, node->in[1]),
                                             graph_tensor_at(l->g, node->out[0])};
     static const char *const offsets[] = {"a_offset", "b_offset"};
-    if (BUILD_HAS_C_TEXTS && contract_takes_tiles(c, l)) return contract_tiles(l, c, error);
+    if (BUILD_HAS_C_TEXTS && contract_takes_tiles(c, l)) return contract_tiles(l, c);
     c->along = CLASSES, c->panels = 1;
     for (uint32_t t = 0; t < OUT; t++) c->offset[t] = tensors[t]->offset;
     beryl_status status = BERYL_OK;
-    if (BUILD_HAS_C_TEXTS && !is_padded(c) && !is_turned(c))
-        status = contract_pack(l, c, tensors, error);
+    if (BUILD_HAS_C_TEXTS && !is_padded(c) && !is_turned(c)) status = contract_pack(l, c, tensors);
     const lower_count rows = c->of[CLASS_OUTER].count, columns = c->of[CLASS_INNER].count;
     tile_split split = is_padded(c) && !is_limbs(c) ? (tile_split){.n = 1} : contract_split(c, l);
     axes given[CLASSES];
     memcpy(given, c->of, sizeof given);
-    if (BUILD_HAS_C_TEXTS && status == BERYL_OK) status = contract_copy(l, c, error);
+    if (BUILD_HAS_C_TEXTS && status == BERYL_OK) status = contract_copy(l, c);
     if (status) return status;
     if (is_turned(c)) split = contract_split(c, l);
     if (is_limbs(c))
@@ -392,8 +388,7 @@ static beryl_status multiply(lowering *l, contraction *c, beryl_error *error) {
                              .terms = c->of[CLASS_DEPTH].count};
     const bool whole = split.n == 1;
     tile_kernel *k = &c->k;
-    tile_begin(k, l, c->placed, "contract", 1);
-    ir_builder *b = k->b;
+    ir_builder *b = tile_begin(k, l, "contract", 1);
     ir_memory places = {0};
     ir_memory in[OUT];
     for (uint32_t t = 0; t < OUT; t++) in[t] = factor(c, t);
@@ -418,18 +413,18 @@ static beryl_status multiply(lowering *l, contraction *c, beryl_error *error) {
     const bool adds = !whole && contract_is_one(depth, A) && contract_is_one(depth, B);
     if (!whole) {
         const ir_id terms = by[CLASS_DEPTH].count;
-        part = tile_split_open(k, &split, terms, DIM_BATCH, &first, &by[CLASS_DEPTH].count);
+        part = tile_split_open(b, &split, terms, DIM_BATCH, &first, &by[CLASS_DEPTH].count);
         for (uint32_t t = 0; t < OUT && adds; t++)
             at[t] = contract_place(c, CLASS_DEPTH, &by[CLASS_DEPTH], t, first, at[t]);
     }
     if (has_batch) {
         ir_id i = contract_turns(b, &by[CLASS_BATCH], IR_PARALLEL, DIM_BATCH);
         if (panels > 1) {
-            start = tile_mul(k, tile_rem(k, i, panels), c->panel);
+            start = tile_mul(b, tile_rem(b, i, panels), c->panel);
             for (uint32_t t = 0; t < OUT; t++)
                 if (is_packed(c, t) && contract_moves(&c->of[c->along], t))
-                    at[t] = ir_add(b, at[t], tile_mul(k, start, (uint32_t)depth->bound));
-            i = tile_div(k, i, panels);
+                    at[t] = ir_add(b, at[t], tile_mul(b, start, (uint32_t)depth->bound));
+            i = tile_div(b, i, panels);
         }
         place_all(c, CLASS_BATCH, &by[CLASS_BATCH], i, i, at);
     }
@@ -443,10 +438,10 @@ static beryl_status multiply(lowering *l, contraction *c, beryl_error *error) {
     if (is_limbs(c)) by[CLASS_DEPTH].count = ir_u32(b, CONTRACT_ROUNDS * split.each);
     ir_id i = contract_turns(b, &by[CLASS_DEPTH], IR_REDUCE, DIM_DEPTH), value[OUT], limb[OUT];
     if (is_limbs(c)) {
-        limbs_of(c, tile_div(k, i, split.each), limb);
+        limbs_of(c, tile_div(b, i, split.each), limb);
         for (uint32_t t = 0; t < OUT; t++)
-            at[t] = ir_add(b, at[t], tile_mul(k, limb[t], c->plane[t]));
-        i = tile_rem(k, i, split.each);
+            at[t] = ir_add(b, at[t], tile_mul(b, limb[t], c->plane[t]));
+        i = tile_rem(b, i, split.each);
     }
     if (!whole && !adds) i = ir_add(b, first, i);
     for (uint32_t t = 0; t < OUT; t++) {
@@ -480,46 +475,47 @@ static beryl_status multiply(lowering *l, contraction *c, beryl_error *error) {
     uint64_t extents[IR_DIM_MAX] = {0};
     sizes_of(c, &split, counts, extents);
     if (is_limbs(c)) k->rounds = CONTRACT_ROUNDS;
-    status = tile_end_marked(k, counts, extents, error);
+    status = tile_end_marked(k, counts, extents);
     if (is_limbs(c)) memcpy(c->of, given, sizeof given);
-    if (status == BERYL_OK && !whole) status = add_parts(l, c, &split, error);
-    return status == BERYL_OK && is_limbs(c) ? mend(l, c, error) : status;
+    if (status == BERYL_OK && !whole) status = add_parts(l, c, &split);
+    return status == BERYL_OK && is_limbs(c) ? mend(l, c) : status;
 }
 
 /* A contraction with its axes; t_end: the tree that ends it, or NULL. */
 static beryl_status begin(const lowering *l, const graph_node *placed, const tree *t_end,
-                          contraction *c, beryl_error *error) {
+                          contraction *c) {
     const graph_node *node = t_end ? t_end->product[0] : placed;
     *c = (contraction){.node = node,
-                       .placed = placed,
                        .type =
                            tile_sum_type(tile_element(graph_tensor_at(l->g, node->in[0])->type))};
     if (!contract_end_of(&c->end, node->out[0], t_end))
-        return lower_refuse(l, placed, "such an end", error);
+        return lower_refuse(l, placed, "such an end");
     sort_axes(l, c);
     for (uint32_t i = 0; i < CLASSES; i++)
         if (c->of[i].unfit)
-            return lower_refuse(l, placed, "axes of one kind with several sizes of a run", error);
+            return lower_refuse(l, placed, "axes of one kind with several sizes of a run");
     if (c->of[CLASS_DEPTH].bound > UINT32_MAX)
-        return lower_refuse(l, placed, "sums of more than 2^32 - 1 products", error);
+        return lower_refuse(l, placed, "sums of more than 2^32 - 1 products");
     if (BUILD_HAS_C_TEXTS) contract_choose_copies(l, c);
     return BERYL_OK;
 }
 
 bool contract_takes_limbs(const lowering *l, const graph_node *node) {
     contraction c;
-    return l->caps->limbs_from && begin(l, node, NULL, &c, NULL) == BERYL_OK && is_limbs(&c);
+    lowering asked = *l;
+    asked.error = NULL;
+    return l->caps->limbs_from && begin(&asked, node, NULL, &c) == BERYL_OK && is_limbs(&c);
 }
 
-beryl_status tile_contract_product(lowering *l, const graph_node *placed, const tree *end,
-                                   beryl_error *error) {
+beryl_status tile_contract_product(lowering *l, const tree *end) {
     contraction c;
-    const beryl_status status = begin(l, placed, end, &c, error);
-    return status == BERYL_OK ? multiply(l, &c, error) : status;
+    const beryl_status status = begin(l, l->node, end, &c);
+    return status == BERYL_OK ? multiply(l, &c) : status;
 }
 
-beryl_status tile_contract(lowering *l, const graph_node *node, beryl_error *error) {
-    return tile_contract_product(l, node, NULL, error);
+beryl_status tile_contract(lowering *l, const graph_node *node) {
+    (void)node;
+    return tile_contract_product(l, NULL);
 }
 
 /* A linear of plain rows as a contraction; false: it is none. */
@@ -531,7 +527,6 @@ static bool linear_of(const lowering *l, const graph_node *node, lower_count n, 
     if (!BUILD_HAS_C_TEXTS || lower_weight(l, node->in[1]) || w->type != x->type || node->n_in > 2)
         return false;
     *c = (contraction){.node = node,
-                       .placed = node,
                        .end = {.sums = node->out[0]},
                        .n_tensor = TENSORS,
                        .type = tile_sum_type(tile_element(x->type))};
@@ -551,13 +546,12 @@ bool tile_contract_takes_linear(const lowering *l, const graph_node *node, lower
     return linear_of(l, node, n, stride, &c) && is_limbs(&c);
 }
 
-bool tile_contract_linear(lowering *l, const graph_node *node, lower_count n, uint32_t stride,
-                          beryl_status *status, beryl_error *error) {
+bool tile_contract_linear(lowering *l, lower_count n, uint32_t stride, beryl_status *status) {
     contraction c;
-    if (!linear_of(l, node, n, stride, &c)) return false;
+    if (!linear_of(l, l->node, n, stride, &c)) return false;
     const bool takes =
         is_limbs(&c) ||
         (BUILD_HAS_C_TEXTS && (contract_packs_lines(&c, l) || contract_takes_tiles(&c, l)));
-    if (takes) *status = multiply(l, &c, error);
+    if (takes) *status = multiply(l, &c);
     return takes;
 }

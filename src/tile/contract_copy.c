@@ -93,7 +93,7 @@ static bool wants_limbs(const lowering *l, const contraction *c) {
 
 /* A copy of factor t in the scratch, [batch, line, width], with zeros beyond; its strides are those
  * of the factor from then on. */
-static beryl_status pad(lowering *l, contraction *c, uint32_t t, beryl_error *error) {
+static beryl_status pad(lowering *l, contraction *c, uint32_t t) {
     axes *row = &c->of[rows_of(c, t)], *depth = &c->of[CLASS_DEPTH], *batch = &c->of[CLASS_BATCH];
     const bool across = row->stride[t][0] == 1, batched = contract_moves(batch, t);
     axes *line = across ? depth : row, *in_line = across ? row : depth;
@@ -105,8 +105,7 @@ static beryl_status pad(lowering *l, contraction *c, uint32_t t, beryl_error *er
     c->bytes[t] = (uint64_t)n_batch * all_lines * all_width * ir_type_bytes(type);
     c->offset[t] = 0;
     tile_kernel *k = &c->k;
-    tile_begin(k, l, c->placed, "contract_pad", 1);
-    ir_builder *b = k->b;
+    ir_builder *b = tile_begin(k, l, "contract_pad", 1);
     const ir_memory x = tile_read(k, "x", c->node->in[t]),
                     out =
                         tile_scratch(k, "out", CONTRACT_COPY + t, c->bytes[t], type, IR_READ_WRITE);
@@ -135,13 +134,13 @@ static beryl_status pad(lowering *l, contraction *c, uint32_t t, beryl_error *er
     if (batched) ir_end(b);
     if (batched) batch->stride[t][0] = all_lines * all_width;
     line->stride[t][0] = all_width, in_line->stride[t][0] = 1;
-    return tile_end_marked(
-        k, (lower_count[IR_DIM_MAX]){{all_lines, 0}, {all_width, 0}, {n_batch, 0}},
-        (uint64_t[IR_DIM_MAX]){all_lines, all_width, batched ? n_batch : 0}, error);
+    return tile_end_marked(k,
+                           (lower_count[IR_DIM_MAX]){{all_lines, 0}, {all_width, 0}, {n_batch, 0}},
+                           (uint64_t[IR_DIM_MAX]){all_lines, all_width, batched ? n_batch : 0});
 }
 
 /* The same in limbs, [limb, batch, line, width]: a lane has four neighbours. */
-static beryl_status pad_limbs(lowering *l, contraction *c, uint32_t t, beryl_error *error) {
+static beryl_status pad_limbs(lowering *l, contraction *c, uint32_t t) {
     enum { LANES = 256, EACH = 4 };
     axes *row = &c->of[rows_of(c, t)], *depth = &c->of[CLASS_DEPTH], *batch = &c->of[CLASS_BATCH];
     const bool across = row->stride[t][0] == 1, batched = contract_moves(batch, t);
@@ -159,8 +158,7 @@ static beryl_status pad_limbs(lowering *l, contraction *c, uint32_t t, beryl_err
     c->bytes[t] = (uint64_t)c->plane[t] * LIMBS * 2;
     c->offset[t] = 0;
     tile_kernel *k = &c->k;
-    tile_begin(k, l, c->placed, "contract_limbs", LANES);
-    ir_builder *b = k->b;
+    ir_builder *b = tile_begin(k, l, "contract_limbs", LANES);
     const ir_memory x = tile_read(k, "x", c->node->in[t]),
                     out = tile_scratch(k, "out", CONTRACT_COPY + t, c->bytes[t], IR_BF16,
                                        IR_READ_WRITE);
@@ -168,8 +166,8 @@ static beryl_status pad_limbs(lowering *l, contraction *c, uint32_t t, beryl_err
                 to_line = tile_u32(k, "all_lines", all_lines),
                 to_width = tile_u32(k, "all_width", all_width), one = ir_u32(b, 1),
                 none = ir_f32(b, 0),
-                unit = ir_add(b, tile_mul(k, tile_group(k), LANES), ir_local(b, 0)),
-                at = tile_mul(k, unit, EACH), at_line = ir_div(b, at, to_width),
+                unit = ir_add(b, tile_mul(b, tile_group(b), LANES), ir_local(b, 0)),
+                at = tile_mul(b, unit, EACH), at_line = ir_div(b, at, to_width),
                 j = ir_sub(b, at, ir_mul(b, at_line, to_width)), i = ir_mod(b, at_line, to_line),
                 above = ir_lt(b, i, n_line);
     ir_id start = ir_fma(b, ir_min(b, i, ir_sub(b, n_line, one)),
@@ -187,7 +185,7 @@ static beryl_status pad_limbs(lowering *l, contraction *c, uint32_t t, beryl_err
     } else {
         const ir_id apart = contract_number(c, "stride", stride);
         for (uint32_t e = 0; e < EACH; e++) {
-            const ir_id own = tile_add(k, j, e), in = ir_and(b, above, ir_lt(b, own, n_width)),
+            const ir_id own = tile_add(b, j, e), in = ir_and(b, above, ir_lt(b, own, n_width)),
                         last = ir_min(b, own, ir_sub(b, n_width, one));
             values[e] = ir_select(b, in, ir_load(b, x, ir_fma(b, last, apart, start), 1), none);
         }
@@ -203,7 +201,7 @@ static beryl_status pad_limbs(lowering *l, contraction *c, uint32_t t, beryl_err
     ir_end(b);
     if (batched) batch->stride[t][0] = all_lines * all_width;
     line->stride[t][0] = all_width, in_line->stride[t][0] = 1;
-    const beryl_status status = tile_end(k, (lower_count){units, 0}, LANES, error);
+    const beryl_status status = tile_end(k, (lower_count){units, 0}, LANES);
     if (status == BERYL_OK) lower_step_share(l);
     return status;
 }
@@ -315,8 +313,7 @@ static void put_last(axes *of, uint32_t axis) {
 
 /* A copy of factor t in the scratch with its channels last; its strides and *offset are those of
  * the copy from then on. */
-static beryl_status turn(lowering *l, contraction *c, uint32_t t, const channels *as,
-                         beryl_error *error) {
+static beryl_status turn(lowering *l, contraction *c, uint32_t t, const channels *as) {
     const graph_tensor *from = graph_tensor_at(l->g, c->node->in[t]);
     const ir_type type = tile_element(from->type);
     const uint32_t whole = as->n * as->apart, tiles = (as->n + TURN - 1) / TURN,
@@ -324,41 +321,40 @@ static beryl_status turn(lowering *l, contraction *c, uint32_t t, const channels
     c->bytes[t] = (uint64_t)as->outer * whole * 2;
     c->offset[t] = from->offset % as->apart * as->n;
     tile_kernel *k = &c->k;
-    tile_begin(k, l, c->placed, "contract_turn", TURN_LANES);
-    ir_builder *b = k->b;
+    ir_builder *b = tile_begin(k, l, "contract_turn", TURN_LANES);
     const ir_memory x = tile_read(k, "x", c->node->in[t]),
                     out =
                         tile_scratch(k, "out", CONTRACT_COPY + t, c->bytes[t], type, IR_READ_WRITE),
                     tile = ir_workgroup(b, type, TURN * TURN_LINE);
-    const ir_id group = tile_group(k), lane = ir_local(b, 0), in_line = tile_rem(k, lane, TURN),
-                line = tile_div(k, lane, TURN), n = ir_u32(b, as->n), apart = ir_u32(b, as->apart),
-                channel = tile_mul(k, tile_rem(k, group, tiles), TURN),
-                tier = tile_div(k, group, tiles),
-                place = tile_mul(k, tile_rem(k, tier, tiers), TURN), o = tile_div(k, tier, tiers),
-                is_whole = ir_lt(b, o, ir_u32(b, as->outer)), start = tile_mul(k, o, whole),
+    const ir_id group = tile_group(b), lane = ir_local(b, 0), in_line = tile_rem(b, lane, TURN),
+                line = tile_div(b, lane, TURN), n = ir_u32(b, as->n), apart = ir_u32(b, as->apart),
+                channel = tile_mul(b, tile_rem(b, group, tiles), TURN),
+                tier = tile_div(b, group, tiles),
+                place = tile_mul(b, tile_rem(b, tier, tiers), TURN), o = tile_div(b, tier, tiers),
+                is_whole = ir_lt(b, o, ir_u32(b, as->outer)), start = tile_mul(b, o, whole),
                 near =
                     ir_fma(b, ir_min(b, o, ir_u32(b, as->outer - 1)), ir_u32(b, whole),
                            ir_add(b, contract_number(c, "first", as->first),
                                   ir_min(b, ir_add(b, place, in_line), ir_u32(b, as->apart - 1))));
     ir_id read[TURN_ROUNDS];
     for (uint32_t i = 0; i < TURN_ROUNDS; i++) { /* all before one is waited for */
-        const ir_id j = tile_add(k, line, i * TURN_LANES / TURN),
+        const ir_id j = tile_add(b, line, i * TURN_LANES / TURN),
                     from_channel = ir_min(b, ir_add(b, channel, j), ir_u32(b, as->n - 1));
         read[i] = ir_load(b, x, ir_fma(b, from_channel, apart, near), 1);
     }
     for (uint32_t i = 0; i < TURN_ROUNDS; i++)
         ir_store(
             b, tile,
-            ir_add(b, tile_mul(k, in_line, TURN_LINE), tile_add(k, line, i * TURN_LANES / TURN)),
+            ir_add(b, tile_mul(b, in_line, TURN_LINE), tile_add(b, line, i * TURN_LANES / TURN)),
             read[i]);
     ir_barrier(b);
     for (uint32_t i = 0; i < TURN_ROUNDS; i++) {
-        const ir_id j = tile_add(k, line, i * TURN_LANES / TURN), to_place = ir_add(b, place, j),
+        const ir_id j = tile_add(b, line, i * TURN_LANES / TURN), to_place = ir_add(b, place, j),
                     to_channel = ir_add(b, channel, in_line);
         ir_if(b,
               ir_and(b, is_whole, ir_and(b, ir_lt(b, to_channel, n), ir_lt(b, to_place, apart))));
         ir_store(b, out, ir_add(b, start, ir_fma(b, to_place, n, to_channel)),
-                 ir_load(b, tile, ir_add(b, tile_mul(k, j, TURN_LINE), in_line), 1));
+                 ir_load(b, tile, ir_add(b, tile_mul(b, j, TURN_LINE), in_line), 1));
         ir_end(b);
     }
     for (uint32_t kind = 0; kind < CLASSES; kind++)
@@ -368,7 +364,7 @@ static beryl_status turn(lowering *l, contraction *c, uint32_t t, const channels
             if (kind == (uint32_t)as->kind && a == as->axis) *stride = 1;
             else if (was > -(int64_t)as->apart && was < as->apart) *stride *= as->n;
         }
-    return tile_end(k, (lower_count){(uint64_t)as->outer * tiles * tiers, 0}, 1, error);
+    return tile_end(k, (lower_count){(uint64_t)as->outer * tiles * tiers, 0}, 1);
 }
 
 void contract_choose_copies(const lowering *l, contraction *c) {
@@ -380,12 +376,12 @@ void contract_choose_copies(const lowering *l, contraction *c) {
     c->depth = c->limbs ? whole(terms, c->parts * LIMBS_DEPTH) : padded(terms);
 }
 
-beryl_status contract_copy(lowering *l, contraction *c, beryl_error *error) {
+beryl_status contract_copy(lowering *l, contraction *c) {
     beryl_status status = BERYL_OK;
     for (uint32_t t = 0; t < OUT && status == BERYL_OK; t++) {
         c->copied[t] = c->pads || (c->turns && c->as[t].apart > 1);
-        if (c->pads) status = c->limbs ? pad_limbs(l, c, t, error) : pad(l, c, t, error);
-        else if (c->copied[t]) status = turn(l, c, t, &c->as[t], error);
+        if (c->pads) status = c->limbs ? pad_limbs(l, c, t) : pad(l, c, t);
+        else if (c->copied[t]) status = turn(l, c, t, &c->as[t]);
     }
     for (uint32_t t = 0; t < OUT && c->turns; t++)
         if (!t || c->as[t].kind != c->as[A].kind) put_last(&c->of[c->as[t].kind], c->as[t].axis);

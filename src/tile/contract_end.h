@@ -24,8 +24,7 @@ void contract_end_store(contract_end *end, tile_kernel *k, ir_memory out, const 
                         ir_id sum);
 
 /* As tile_product and tile_product_fits; end NULL: the node is the contraction. */
-beryl_status tile_contract_product(lowering *l, const graph_node *placed, const tree *end,
-                                   beryl_error *error);
+beryl_status tile_contract_product(lowering *l, const tree *end);
 bool tile_contract_product_fits(const lowering *l, const tree *t);
 
 #endif

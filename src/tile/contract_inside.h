@@ -39,7 +39,7 @@ typedef struct channels {
 
 typedef struct contraction {
     tile_kernel k;
-    const graph_node *node, *placed; /* placed: what the plan has, the node or one that joins it */
+    const graph_node *node; /* what the plan has, or inside of that */
     contract_end end;
     uint32_t n_tensor; /* TENSORS, then those of the end */
     axes of[CLASSES];
@@ -95,11 +95,10 @@ bool contract_takes_limbs(const lowering *l, const graph_node *node);
 
 /* Chooses what is copied, and copies; the axes become those of the copies. */
 void contract_choose_copies(const lowering *l, contraction *c);
-beryl_status contract_copy(lowering *l, contraction *c, beryl_error *error);
+beryl_status contract_copy(lowering *l, contraction *c);
 
 /* Chooses what a processor packs, and packs it. */
-beryl_status contract_pack(lowering *l, contraction *c, const graph_tensor *const *tensors,
-                           beryl_error *error);
+beryl_status contract_pack(lowering *l, contraction *c, const graph_tensor *const *tensors);
 uint64_t contract_packed_bytes(const contraction *c, uint32_t t);
 /* contract_place of factor t, which is packed. */
 ir_id contract_place_packed(contraction *c, class_kind kind, uint32_t t, ir_id index, ir_id at);
@@ -112,7 +111,7 @@ bool contract_has_vectors(const contraction *c, const lowering *l, uint32_t t, c
                           uint32_t unit);
 /* Multiplies on a processor's tiles, if they are taken. */
 bool contract_takes_tiles(const contraction *c, const lowering *l);
-beryl_status contract_tiles(lowering *l, contraction *c, beryl_error *error);
+beryl_status contract_tiles(lowering *l, contraction *c);
 /* A linear layer whose sums are too short for vectors along them. */
 bool contract_packs_lines(const contraction *c, const lowering *l);
 

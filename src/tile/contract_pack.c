@@ -11,7 +11,6 @@
 enum {
     PANEL = 4 * VECTOR,  /* columns of a tile */
     ROWS = 6,            /* of it */
-    TALL = 8 * ROWS,     /* of a workgroup */
     FROM = 1 << 18,      /* products */
     DEPTH_PACKED = 8,    /* of sums that are worth packing */
     DEPTH_ALONG = 64,    /* of sums along vectors */
@@ -204,14 +203,13 @@ static void choose(contraction *c, const lowering *l, const graph_tensor *const 
 }
 
 ir_id contract_place_packed(contraction *c, class_kind kind, uint32_t t, ir_id index, ir_id at) {
-    tile_kernel *k = &c->k;
-    ir_builder *b = k->b;
+    ir_builder *b = c->k.b;
     const uint32_t depth = (uint32_t)c->of[CLASS_DEPTH].bound, width = c->width[t];
-    if (kind == CLASS_DEPTH) return ir_add(b, at, tile_mul(k, index, width));
+    if (kind == CLASS_DEPTH) return ir_add(b, at, tile_mul(b, index, width));
     if (kind == CLASS_BATCH)
-        return ir_add(b, at, tile_mul(k, index, panels_of(c, t) * width * depth));
-    at = ir_add(b, at, tile_mul(k, tile_div(k, index, width), width * depth));
-    return width == 1 ? at : ir_add(b, at, tile_rem(k, index, width));
+        return ir_add(b, at, tile_mul(b, index, panels_of(c, t) * width * depth));
+    at = ir_add(b, at, tile_mul(b, tile_div(b, index, width), width * depth));
+    return width == 1 ? at : ir_add(b, at, tile_rem(b, index, width));
 }
 
 /* What a kernel that packs factor t has. */
@@ -229,7 +227,7 @@ static void packing_begin(packing *p, const contraction *from, lowering *l) {
     contraction *c = &p->c;
     tile_kernel *k = &c->k;
     *c = *from;
-    tile_begin(k, l, c->placed, "contract_pack", 1);
+    tile_begin(k, l, "contract_pack", 1);
     c->packed[A] = c->packed[B] = c->tabled = false, c->along = CLASSES;
     c->n_tensor = OUT;
     k->once = contract_is_lasting(c, l, p->t);
@@ -253,11 +251,10 @@ static ir_id packing_from(packing *p, ir_id batch, ir_id depth, ir_id row) {
 
 /* Where it goes: element `near` of a panel's line. */
 static ir_id packing_to(packing *p, ir_id batch, ir_id depth, ir_id panel, ir_id near) {
-    tile_kernel *k = &p->c.k;
-    ir_builder *b = k->b;
-    ir_id line = p->batched ? ir_add(b, tile_mul(k, batch, p->panels), panel) : panel;
-    line = ir_add(b, tile_mul(k, line, (uint32_t)p->c.of[CLASS_DEPTH].bound), depth);
-    return ir_add(b, tile_mul(k, line, p->width), near);
+    ir_builder *b = p->c.k.b;
+    ir_id line = p->batched ? ir_add(b, tile_mul(b, batch, p->panels), panel) : panel;
+    line = ir_add(b, tile_mul(b, line, (uint32_t)p->c.of[CLASS_DEPTH].bound), depth);
+    return ir_add(b, tile_mul(b, line, p->width), near);
 }
 
 static void packing_copy(packing *p, ir_id batch, ir_id depth, ir_id panel, ir_id row, ir_id near,
@@ -270,31 +267,31 @@ static void packing_copy(packing *p, ir_id batch, ir_id depth, ir_id panel, ir_i
 
 /* Elements that lie in the order of the copy, as vectors: a group has a line of a panel, or of
  * depth. Panels beside one another are lines of the factor, so they go first. */
-static beryl_status pack_vectors(packing *p, lower_count groups, beryl_error *error) {
+static beryl_status pack_vectors(packing *p, lower_count groups) {
     contraction *c = &p->c;
     tile_kernel *k = &c->k;
     ir_builder *b = k->b;
     const bool lines = p->width == 1;
     const uint32_t terms = (uint32_t)c->of[CLASS_DEPTH].bound, length = lines ? terms : p->width;
-    ir_id group = tile_group(k);
-    const ir_id panel = tile_rem(k, group, p->panels);
+    ir_id group = tile_group(b);
+    const ir_id panel = tile_rem(b, group, p->panels);
     ir_id depth = IR_NO_ID;
     /* a grid of two dimensions may have more groups */
     ir_if(b, ir_lt(b, group, tile_count(k, "groups", groups)));
-    group = tile_div(k, group, p->panels);
-    if (!lines) depth = tile_rem(k, group, terms), group = tile_div(k, group, terms);
+    group = tile_div(b, group, p->panels);
+    if (!lines) depth = tile_rem(b, group, terms), group = tile_div(b, group, terms);
     const ir_id near = ir_loop(b, ir_u32(b, 0), ir_u32(b, length), ir_u32(b, VECTOR));
     if (lines) packing_copy(p, group, near, panel, panel, ir_u32(b, 0), VECTOR);
     else
-        packing_copy(p, group, depth, panel, ir_add(b, tile_mul(k, panel, p->width), near), near,
+        packing_copy(p, group, depth, panel, ir_add(b, tile_mul(b, panel, p->width), near), near,
                      VECTOR);
     ir_end(b), ir_end(b);
-    return tile_end(k, groups, 1, error);
+    return tile_end(k, groups, 1);
 }
 
 /* Elements that lie across the order of the copy, two squares at once: a group has as many rows as
  * a panel. */
-static beryl_status pack_turned(packing *p, lower_count batches, beryl_error *error) {
+static beryl_status pack_turned(packing *p, lower_count batches) {
     enum { SIDE = VECTOR / 2 };
     contraction *c = &p->c;
     tile_kernel *k = &c->k;
@@ -302,29 +299,29 @@ static beryl_status pack_turned(packing *p, lower_count batches, beryl_error *er
     const bool lines = p->width == 1;
     const uint32_t parts = (uint32_t)c->of[p->rows].bound / PANEL;
     const lower_count groups = lower_count_times(batches, parts);
-    const ir_id group = tile_group(k), zero = ir_u32(b, 0), side = ir_u32(b, SIDE),
+    const ir_id group = tile_group(b), zero = ir_u32(b, 0), side = ir_u32(b, SIDE),
                 vector = ir_u32(b, VECTOR);
     ir_if(b, ir_lt(b, group, tile_count(k, "groups", groups)));
-    const ir_id part = tile_rem(k, group, parts), batch = tile_div(k, group, parts),
+    const ir_id part = tile_rem(b, group, parts), batch = tile_div(b, group, parts),
                 depth = ir_loop(b, zero, ir_u32(b, (uint32_t)c->of[CLASS_DEPTH].bound),
                                 lines ? vector : side),
                 near = ir_loop(b, zero, ir_u32(b, PANEL), lines ? side : vector),
-                row = ir_add(b, tile_mul(k, part, PANEL), near);
+                row = ir_add(b, tile_mul(b, part, PANEL), near);
     ir_id x[VECTOR];
     for (uint32_t i = 0; i < VECTOR; i++) {
-        const ir_id from = packing_from(p, batch, lines ? tile_add(k, depth, i) : depth,
-                                        lines ? row : tile_add(k, row, i));
+        const ir_id from = packing_from(p, batch, lines ? tile_add(b, depth, i) : depth,
+                                        lines ? row : tile_add(b, row, i));
         x[i] = ir_cast(b, IR_F32, ir_load(b, p->x, from, SIDE));
     }
-    tile_turn(k, x, SIDE);
-    tile_turn(k, x + SIDE, SIDE);
+    tile_turn(b, x, SIDE);
+    tile_turn(b, x + SIDE, SIDE);
     for (uint32_t i = 0; i < SIDE; i++)
         ir_store(b, p->out,
-                 lines ? packing_to(p, batch, depth, tile_add(k, row, i), zero)
-                       : packing_to(p, batch, tile_add(k, depth, i), part, near),
+                 lines ? packing_to(p, batch, depth, tile_add(b, row, i), zero)
+                       : packing_to(p, batch, tile_add(b, depth, i), part, near),
                  ir_compose(b, (ir_id[]){x[i], x[SIDE + i]}, 2));
     ir_end(b), ir_end(b), ir_end(b);
-    return tile_end(k, groups, 1, error);
+    return tile_end(k, groups, 1);
 }
 
 /* How many rows lie beside each other, as they do in panels, though they may begin anywhere, and
@@ -341,8 +338,8 @@ static uint32_t stretch_of(const packing *p, uint32_t *chunk) {
 }
 
 /* Rows in stretches: a group has a chunk of them at one depth, by way of its own memory. */
-static beryl_status pack_stretches(packing *p, uint32_t length, uint32_t chunk, lower_count batches,
-                                   beryl_error *error) {
+static beryl_status pack_stretches(packing *p, uint32_t length, uint32_t chunk,
+                                   lower_count batches) {
     contraction *c = &p->c;
     tile_kernel *k = &c->k;
     ir_builder *b = k->b;
@@ -355,16 +352,16 @@ static beryl_status pack_stretches(packing *p, uint32_t length, uint32_t chunk, 
     const ir_id zero = ir_u32(b, 0), vector = ir_u32(b, VECTOR), one = ir_u32(b, 1);
     ir_memory line = ir_workgroup(b, IR_F32, of_part * p->width);
     line.anywhere = p->x.anywhere = true;
-    ir_id group = tile_group(k);
+    ir_id group = tile_group(b);
     ir_if(b, ir_lt(b, group, tile_count(k, "groups", groups)));
-    const ir_id part = tile_rem(k, group, parts);
-    group = tile_div(k, group, parts);
-    const ir_id depth = tile_rem(k, group, terms), batch = tile_div(k, group, terms),
-                first = tile_mul(k, part, chunk), panel = tile_mul(k, part, of_part);
+    const ir_id part = tile_rem(b, group, parts);
+    group = tile_div(b, group, parts);
+    const ir_id depth = tile_rem(b, group, terms), batch = tile_div(b, group, terms),
+                first = tile_mul(b, part, chunk), panel = tile_mul(b, part, of_part);
     const ir_id n_row = ir_min(b, ir_u32(b, chunk), ir_sub(b, ir_u32(b, rows), first)),
                 n_panel = ir_min(b, ir_u32(b, of_part), ir_sub(b, ir_u32(b, p->panels), panel));
     if (rows % p->width) { /* no rows, at the end */
-        const ir_id end = tile_mul(k, n_panel, p->width), at = ir_loop(b, n_row, end, vector);
+        const ir_id end = tile_mul(b, n_panel, p->width), at = ir_loop(b, n_row, end, vector);
         ir_store(b, line, ir_min(b, at, ir_sub(b, end, vector)), ir_number(b, IR_F32, VECTOR, 0));
         ir_end(b);
     }
@@ -380,17 +377,17 @@ static beryl_status pack_stretches(packing *p, uint32_t length, uint32_t chunk, 
     ir_end(b), ir_end(b);
     line.anywhere = false;
     const ir_id i = ir_loop(b, zero, n_panel, one), to = ir_add(b, panel, i);
-    ir_id place = p->batched ? ir_add(b, tile_mul(k, batch, p->panels), to) : to;
-    place = tile_mul(k, ir_add(b, tile_mul(k, place, terms), depth), p->width);
+    ir_id place = p->batched ? ir_add(b, tile_mul(b, batch, p->panels), to) : to;
+    place = tile_mul(b, ir_add(b, tile_mul(b, place, terms), depth), p->width);
     near = ir_loop(b, zero, ir_u32(b, p->width), vector);
     ir_store(b, p->out, ir_add(b, place, near),
-             ir_load(b, line, ir_add(b, tile_mul(k, i, p->width), near), VECTOR));
+             ir_load(b, line, ir_add(b, tile_mul(b, i, p->width), near), VECTOR));
     ir_end(b), ir_end(b), ir_end(b);
-    return tile_end(k, groups, 1, error);
+    return tile_end(k, groups, 1);
 }
 
 /* Panels beside one another are lines of the factor, so they go first. */
-static beryl_status pack_elements(packing *p, beryl_error *error) {
+static beryl_status pack_elements(packing *p) {
     contraction *c = &p->c;
     tile_kernel *k = &c->k;
     ir_builder *b = k->b;
@@ -405,7 +402,7 @@ static beryl_status pack_elements(packing *p, beryl_error *error) {
     else panel = ir_loop_marked(b, zero, ir_u32(b, p->panels), one, IR_PARALLEL, DIM_OUTER);
     if (lines) depth = contract_turns(b, &p->by[CLASS_DEPTH], IR_PARALLEL, DIM_INNER);
     else near = ir_loop_marked(b, zero, ir_u32(b, p->width), one, IR_PARALLEL, DIM_INNER);
-    row = ir_add(b, tile_mul(k, panel, p->width), near);
+    row = ir_add(b, tile_mul(b, panel, p->width), near);
     if (!lines && (count.extent || (uint64_t)p->panels * p->width > count.factor))
         row = ir_min(b, row, ir_sub(b, p->by[p->rows].count, one));
     packing_copy(p, batch, depth, panel, row, near, 1);
@@ -420,7 +417,7 @@ static beryl_status pack_elements(packing *p, beryl_error *error) {
                                           [DIM_DEPTH] = lines ? 0 : terms->bound,
                                           [DIM_OUTER] = lines ? c->of[p->rows].bound : p->panels,
                                           [DIM_INNER] = lines ? terms->bound : p->width};
-    return tile_end_marked(k, counts, extents, error);
+    return tile_end_marked(k, counts, extents);
 }
 
 bool contract_has_vectors(const contraction *c, const lowering *l, uint32_t t, class_kind kind,
@@ -445,7 +442,7 @@ static bool is_turned(const contraction *c, const lowering *l, uint32_t t) {
 }
 
 /* Packs panels of factor t. */
-static beryl_status pack(const contraction *c, lowering *l, uint32_t t, beryl_error *error) {
+static beryl_status pack(const contraction *c, lowering *l, uint32_t t) {
     packing p = {.t = t,
                  .width = c->width[t],
                  .panels = panels_of(c, t),
@@ -462,20 +459,20 @@ static beryl_status pack(const contraction *c, lowering *l, uint32_t t, beryl_er
                        contract_has_vectors(c, l, t, lines ? CLASS_DEPTH : p.rows, VECTOR);
     const bool turned = is_turned(c, l, t);
     packing_begin(&p, c, l);
-    if (turned) return pack_turned(&p, batches, error);
+    if (turned) return pack_turned(&p, batches);
     uint32_t chunk;
     const uint32_t length = whole ? 0 : stretch_of(&p, &chunk);
-    if (length) return pack_stretches(&p, length, chunk, batches, error);
-    return whole ? pack_vectors(&p, groups, error) : pack_elements(&p, error);
+    if (length) return pack_stretches(&p, length, chunk, batches);
+    return whole ? pack_vectors(&p, groups) : pack_elements(&p);
 }
 
 /* Scratch [depth]: where the factor that is not packed goes with depth. */
-static beryl_status tabulate(const contraction *from, lowering *l, beryl_error *error) {
+static beryl_status tabulate(const contraction *from, lowering *l) {
     contraction all = *from, *c = &all;
     const uint32_t t = c->packed[A] ? B : A;
     tile_kernel *k = &c->k;
     lengths by;
-    tile_begin(k, l, c->placed, "contract_places", 1);
+    tile_begin(k, l, "contract_places", 1);
     c->packed[A] = c->packed[B] = c->tabled = false;
     c->n_tensor = TENSORS;
     ir_builder *b = k->b;
@@ -487,16 +484,15 @@ static beryl_status tabulate(const contraction *from, lowering *l, beryl_error *
     ir_store(b, out, depth, contract_place(c, CLASS_DEPTH, &by, t, depth, ir_u32(b, 0)));
     ir_end(b);
     return tile_end_marked(k, (lower_count[IR_DIM_MAX]){[DIM_DEPTH] = c->of[CLASS_DEPTH].count},
-                           (uint64_t[IR_DIM_MAX]){[DIM_DEPTH] = c->of[CLASS_DEPTH].bound}, error);
+                           (uint64_t[IR_DIM_MAX]){[DIM_DEPTH] = c->of[CLASS_DEPTH].bound});
 }
 
-beryl_status contract_pack(lowering *l, contraction *c, const graph_tensor *const *tensors,
-                           beryl_error *error) {
+beryl_status contract_pack(lowering *l, contraction *c, const graph_tensor *const *tensors) {
     beryl_status status = BERYL_OK;
     choose(c, l, tensors);
     for (uint32_t t = 0; t < OUT && status == BERYL_OK; t++)
-        if (c->packed[t]) status = pack(c, l, t, error);
-    return status == BERYL_OK && c->tabled ? tabulate(c, l, error) : status;
+        if (c->packed[t]) status = pack(c, l, t);
+    return status == BERYL_OK && c->tabled ? tabulate(c, l) : status;
 }
 
 bool contract_packs_lines(const contraction *c, const lowering *l) {

@@ -87,26 +87,24 @@ typedef struct packing {
 /* What lies in memory at row and term, two elements or one in the upper half, as u32 [width];
  * beyond the terms 0. */
 static ir_id element(packing *p, ir_id at, ir_id row, ir_id term, uint32_t width) {
-    tile_kernel *k = &p->c.k;
-    ir_builder *b = k->b;
+    ir_builder *b = p->c.k.b;
     const ir_id inside = ir_lt(b, term, ir_u32(b, p->terms));
     if (!p->whole) term = ir_min(b, term, ir_u32(b, p->terms - p->unit));
     at = contract_place(&p->c, p->rows, &p->by[p->rows], p->t, row, at);
     at = contract_place(&p->c, CLASS_DEPTH, &p->by[CLASS_DEPTH], p->t, term, at);
-    ir_id x = ir_load(b, p->x, tile_div(k, at, p->unit), width);
+    ir_id x = ir_load(b, p->x, tile_div(b, at, p->unit), width);
     if (p->unit == 1) x = ir_bitcast(b, IR_U32, width, ir_cast(b, IR_F32, x));
     return p->whole ? x : ir_select(b, inside, x, ir_u32(b, 0));
 }
 
 static ir_id words(packing *p, ir_id at, ir_id row, ir_id term, uint32_t width) {
-    tile_kernel *k = &p->c.k;
+    ir_builder *b = p->c.k.b;
     const ir_id first = element(p, at, row, term, width);
     if (p->unit == 2) return first;
-    return ir_or(k->b, tile_shr(k, first, 16), element(p, at, row, tile_add(k, term, 1), width));
+    return ir_or(b, tile_shr(b, first, 16), element(p, at, row, tile_add(b, term, 1), width));
 }
 
-static beryl_status pack(lowering *l, const contraction *from, class_kind rows,
-                         beryl_error *error) {
+static beryl_status pack(lowering *l, const contraction *from, class_kind rows) {
     packing all = {.c = *from, .t = factor_of(from, rows), .rows = rows}, *p = &all;
     contraction *c = &p->c;
     tile_kernel *k = &c->k;
@@ -125,8 +123,7 @@ static beryl_status pack(lowering *l, const contraction *from, class_kind rows,
     const uint32_t beside = lines ? tiles / SQUARE : steps, each = lines ? steps : tiles;
     lower_count groups = batched ? c->of[CLASS_BATCH].count : (lower_count){1, 0};
     groups.factor *= each;
-    tile_begin(k, l, c->placed, "contract_tiles", 1);
-    ir_builder *b = k->b;
+    ir_builder *b = tile_begin(k, l, "contract_tiles", 1);
     k->once = contract_is_lasting(c, l, t);
     c->n_tensor = OUT;
     p->x = tile_bind(k, "x", c->node->in[t], p->unit == 2 ? IR_U32 : IR_BF16, IR_READ);
@@ -136,36 +133,36 @@ static beryl_status pack(lowering *l, const contraction *from, class_kind rows,
     contract_measure(c, CLASS_DEPTH, &p->by[CLASS_DEPTH]);
     contract_measure(c, rows, &p->by[rows]);
     ir_id at = contract_number(c, "offset", graph_tensor_at(l->g, c->node->in[t])->offset);
-    const ir_id group = tile_group(k), zero = ir_u32(b, 0), one = ir_u32(b, 1),
+    const ir_id group = tile_group(b), zero = ir_u32(b, 0), one = ir_u32(b, 1),
                 side = ir_u32(b, SIDE), last = ir_u32(b, (uint32_t)of->bound - 1),
-                batch = batched ? tile_div(k, group, each) : zero, own = tile_rem(k, group, each);
+                batch = batched ? tile_div(b, group, each) : zero, own = tile_rem(b, group, each);
     ir_if(b, ir_lt(b, group, tile_count(k, "groups", groups)));
     if (batched) at = contract_place(c, CLASS_BATCH, &p->by[CLASS_BATCH], t, batch, at);
     const ir_id other = ir_loop(b, zero, ir_u32(b, beside), one),
-                tile = lines ? tile_mul(k, other, SQUARE) : own, step = lines ? own : other,
-                first = tile_mul(k, tile, SIDE), term = tile_mul(k, step, DEPTH),
+                tile = lines ? tile_mul(b, other, SQUARE) : own, step = lines ? own : other,
+                first = tile_mul(b, tile, SIDE), term = tile_mul(b, step, DEPTH),
                 to = tile_mul(
-                    k, ir_fma(b, ir_fma(b, batch, ir_u32(b, tiles), tile), ir_u32(b, steps), step),
+                    b, ir_fma(b, ir_fma(b, batch, ir_u32(b, tiles), tile), ir_u32(b, steps), step),
                     TILE),
-                line = ir_loop(b, zero, side, one), start = ir_add(b, to, tile_mul(k, line, WORDS));
+                line = ir_loop(b, zero, side, one), start = ir_add(b, to, tile_mul(b, line, WORDS));
     if (lines) {
         for (uint32_t i = 0; i < SQUARE; i++)
-            ir_store(b, out, tile_add(k, start, i * steps * TILE),
+            ir_store(b, out, tile_add(b, start, i * steps * TILE),
                      words(p, at,
-                           ir_min(b, tile_add(k, first, i * SIDE),
+                           ir_min(b, tile_add(b, first, i * SIDE),
                                   ir_u32(b, (uint32_t)of->bound - SIDE)),
-                           ir_add(b, term, tile_mul(k, line, 2)), SIDE));
+                           ir_add(b, term, tile_mul(b, line, 2)), SIDE));
     } else if (vectors) {
         ir_store(b, out, start, words(p, at, ir_min(b, ir_add(b, first, line), last), term, WORDS));
     } else {
         const ir_id near = ir_loop(b, zero, side, one),
                     row = ir_min(b, ir_add(b, first, pairs ? near : line), last),
-                    word = tile_mul(k, pairs ? line : near, 2);
+                    word = tile_mul(b, pairs ? line : near, 2);
         ir_store(b, out, ir_add(b, start, near), words(p, at, row, ir_add(b, term, word), 1));
         ir_end(b);
     }
     ir_end(b), ir_end(b), ir_end(b);
-    return tile_end(k, groups, 1, error);
+    return tile_end(k, groups, 1);
 }
 
 /* ---- the product ----------------------------------------------------------------------------- */
@@ -197,11 +194,11 @@ static void store_square(contraction *c, const lengths by[CLASSES], ir_memory re
         end[t] = contract_place(c, CLASS_INNER, &by[CLASS_INNER], t,
                                 line ? column : ir_add(b, first_column, column), to[t]);
     contract_end_store(&c->end, k, out, end + OUT,
-                       ir_load(b, results, ir_add(b, tile_mul(k, row, LINES), column), 1));
+                       ir_load(b, results, ir_add(b, tile_mul(b, row, LINES), column), 1));
     ir_end(b), ir_end(b);
 }
 
-static beryl_status multiply(lowering *l, contraction *c, beryl_error *error) {
+static beryl_status multiply(lowering *l, contraction *c) {
     tile_kernel *k = &c->k;
     const uint32_t steps = steps_of(c), line = steps * TILE * 2, /* elements of a row of tiles */
         squares[] = {tiles_of(c, CLASS_OUTER) / SQUARE, tiles_of(c, CLASS_INNER) / SQUARE};
@@ -212,8 +209,7 @@ static beryl_status multiply(lowering *l, contraction *c, beryl_error *error) {
     const uint32_t bands = (uint32_t)up(squares[0], high);
     lower_count groups = c->of[CLASS_BATCH].count;
     groups.factor *= bands;
-    tile_begin(k, l, c->placed, "contract", 1);
-    ir_builder *b = k->b;
+    ir_builder *b = tile_begin(k, l, "contract", 1);
     ir_subgroup(b, 1);
     const axes *outer = &c->of[CLASS_OUTER];
     const uint32_t own = factor_of(c, CLASS_OUTER);
@@ -236,40 +232,40 @@ static beryl_status multiply(lowering *l, contraction *c, beryl_error *error) {
     contract_end_begin(&c->end, k, at + OUT);
     lengths by[CLASSES];
     for (uint32_t i = 0; i < CLASS_DEPTH; i++) contract_measure(c, i, &by[i]);
-    const ir_id group = tile_group(k), zero = ir_u32(b, 0), one = ir_u32(b, 1),
-                wide = ir_u32(b, DEPTH), batch = tile_div(k, group, bands),
-                band = tile_mul(k, tile_rem(k, group, bands), high);
+    const ir_id group = tile_group(b), zero = ir_u32(b, 0), one = ir_u32(b, 1),
+                wide = ir_u32(b, DEPTH), batch = tile_div(b, group, bands),
+                band = tile_mul(b, tile_rem(b, group, bands), high);
     ir_if(b, ir_lt(b, group, tile_count(k, "groups", groups)));
     for (uint32_t t = OUT; t < c->n_tensor; t++)
         at[t] = contract_place(c, CLASS_BATCH, &by[CLASS_BATCH], t, batch, at[t]);
     for (uint32_t i = 0; i < 2; i++)
         first[i] = is_batched(c, i ? CLASS_INNER : CLASS_OUTER)
-                       ? tile_mul(k, batch, squares[i] * SQUARE * line)
+                       ? tile_mul(b, batch, squares[i] * SQUARE * line)
                        : zero;
     if (in_place) {
         first[0] = contract_number(c, "offset", graph_tensor_at(l->g, c->node->in[own])->offset);
         first[0] = contract_place(c, CLASS_BATCH, &by[CLASS_BATCH], own, batch, first[0]);
     }
     const ir_id stride = in_place ? by[CLASS_OUTER].stride[own][outer->n - 1] : wide,
-                below = in_place ? tile_mul(k, stride, SIDE) : ir_u32(b, line),
+                below = in_place ? tile_mul(b, stride, SIDE) : ir_u32(b, line),
                 beside = ir_loop(b, zero, ir_u32(b, squares[1]), ir_u32(b, BESIDE)),
-                down = ir_loop(b, band, ir_min(b, tile_add(k, band, high), ir_u32(b, squares[0])),
+                down = ir_loop(b, band, ir_min(b, tile_add(b, band, high), ir_u32(b, squares[0])),
                                one),
                 across = ir_loop(
-                    b, beside, ir_min(b, tile_add(k, beside, BESIDE), ir_u32(b, squares[1])), one);
-    first[0] = ir_add(b, first[0], ir_mul(b, tile_mul(k, down, SQUARE), below));
-    first[1] = ir_add(b, first[1], tile_mul(k, across, SQUARE * line));
+                    b, beside, ir_min(b, tile_add(b, beside, BESIDE), ir_u32(b, squares[1])), one);
+    first[0] = ir_add(b, first[0], ir_mul(b, tile_mul(b, down, SQUARE), below));
+    first[1] = ir_add(b, first[1], tile_mul(b, across, SQUARE * line));
     for (uint32_t i = 0; i < SQUARE * SQUARE; i++)
         ir_fragment_fill(b, sums, ir_u32(b, i), ir_f32(b, 0));
     const ir_id step = ir_loop(b, zero, ir_u32(b, steps), one);
-    first[0] = ir_add(b, first[0], tile_mul(k, step, in_place ? DEPTH : TILE * 2));
-    first[1] = ir_add(b, first[1], tile_mul(k, step, TILE * 2));
+    first[0] = ir_add(b, first[0], tile_mul(b, step, in_place ? DEPTH : TILE * 2));
+    first[1] = ir_add(b, first[1], tile_mul(b, step, TILE * 2));
     for (uint32_t i = 0; i < SQUARE; i++) {
         const ir_id place = ir_u32(b, i);
         ir_fragment_load(b, x[0], place, in[0], first[0], stride, false);
         ir_fragment_load_pairs(b, x[1], place, in[1], first[1], wide);
         first[0] = ir_add(b, first[0], below);
-        first[1] = tile_add(k, first[1], line);
+        first[1] = tile_add(b, first[1], line);
     }
     for (uint32_t i = 0; i < SQUARE * SQUARE; i++)
         ir_fragment_mma(b, sums, ir_u32(b, i), x[0], ir_u32(b, i / SQUARE), x[1],
@@ -279,13 +275,13 @@ static beryl_status multiply(lowering *l, contraction *c, beryl_error *error) {
         ir_fragment_store(b, sums, ir_u32(b, i), results,
                           ir_u32(b, i / SQUARE * SIDE * LINES + i % SQUARE * SIDE),
                           ir_u32(b, LINES), false);
-    store_square(c, by, results, out, tile_mul(k, down, LINES), tile_mul(k, across, LINES), at);
+    store_square(c, by, results, out, tile_mul(b, down, LINES), tile_mul(b, across, LINES), at);
     ir_end(b), ir_end(b), ir_end(b), ir_end(b);
-    return tile_end(k, groups, 1, error);
+    return tile_end(k, groups, 1);
 }
 
-beryl_status contract_tiles(lowering *l, contraction *c, beryl_error *error) {
-    beryl_status status = lies(c, l, CLASS_OUTER) ? BERYL_OK : pack(l, c, CLASS_OUTER, error);
-    if (status == BERYL_OK) status = pack(l, c, CLASS_INNER, error);
-    return status == BERYL_OK ? multiply(l, c, error) : status;
+beryl_status contract_tiles(lowering *l, contraction *c) {
+    beryl_status status = lies(c, l, CLASS_OUTER) ? BERYL_OK : pack(l, c, CLASS_OUTER);
+    if (status == BERYL_OK) status = pack(l, c, CLASS_INNER);
+    return status == BERYL_OK ? multiply(l, c) : status;
 }

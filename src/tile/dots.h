@@ -23,13 +23,11 @@ uint64_t tile_dots_bytes(uint32_t bound, uint32_t k);
 uint64_t tile_dots_scale_bytes(uint32_t bound, uint32_t k);
 /* Vectors that are there as f32 (p->x 0: in the node's scratch TILE_SCRATCH_X, dense) are
  * rounded unless p->rounded; then the product. */
-beryl_status tile_dots(lowering *l, const graph_node *node, const tile_tiled_product *p,
-                       beryl_error *error);
+beryl_status tile_dots(lowering *l, const tile_tiled_product *p);
 
 /* A region with products of many vectors. Pure. */
 bool tile_dots_joined_fits(const graph *g, const graph_store *store, const lower_settings *settings,
                            const graph_region *r);
-beryl_status tile_dots_joined(lowering *l, const graph_node *node, const graph_region *r,
-                              beryl_error *error);
+beryl_status tile_dots_joined(lowering *l, const graph_region *r);
 
 #endif

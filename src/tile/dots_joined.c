@@ -94,8 +94,7 @@ bool tile_dots_joined_fits(const graph *g, const graph_store *store, const lower
 }
 
 /* All rows of a weight, a shard after the other. */
-static beryl_status segment(lowering *l, const graph_node *node, tile_tiled_product *p,
-                            beryl_error *error) {
+static beryl_status segment(lowering *l, tile_tiled_product *p) {
     const store_tensor *stored = lower_stored(l, p->weight);
     const graph_tensor *t = graph_tensor_at(l->g, p->weight);
     const uint32_t begin = t->offset / p->k, end = begin + t->dim[0].size;
@@ -110,20 +109,18 @@ static beryl_status segment(lowering *l, const graph_node *node, tile_tiled_prod
         p->first = from - s->row;
         p->to = from - begin;
         p->m = to - from;
-        status = tile_dots(l, node, p, error);
+        status = tile_dots(l, p);
         p->rounded = true;
     }
     return status;
 }
 
-beryl_status tile_dots_joined(lowering *l, const graph_node *node, const graph_region *r,
-                              beryl_error *error) {
+beryl_status tile_dots_joined(lowering *l, const graph_region *r) {
     joined j;
-    if (!joined_of(l, r, &j)) return lower_refuse(l, node, "this joined product", error);
+    if (!joined_of(l, r, &j)) return lower_refuse(l, l->node, "this joined product");
     const graph_products *all = &j.products;
     const lower_matrix *x = &j.v.rows;
-    beryl_status status =
-        j.v.kind == VECTORS_PLAIN ? BERYL_OK : tile_vectors_separate(l, node, &j.v, error);
+    beryl_status status = j.v.kind == VECTORS_PLAIN ? BERYL_OK : tile_vectors_separate(l, &j.v);
     tile_tiled_product p = {.x = j.v.x,
                             .stored = true,
                             .rounded = j.v.rounded,
@@ -144,7 +141,7 @@ beryl_status tile_dots_joined(lowering *l, const graph_node *node, const graph_r
             p.low_w[k] = all->low_w[i + k];
         }
         p.out = j.pair ? all->after.out[0] : all->out[i];
-        status = segment(l, node, &p, error);
+        status = segment(l, &p);
     }
     return status;
 }

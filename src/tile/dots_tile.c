@@ -27,14 +27,6 @@ uint32_t dots_pitch(const dots_form *f) {
     return f->vectors + 2;
 }
 
-uint32_t dots_raw_words(base_type type) {
-    uint8_t widths[TILE_RAW_MAX];
-    uint32_t sum = 0;
-    const uint32_t n = tile_packed_widths(type, widths);
-    for (uint32_t i = 0; i < n; i++) sum += widths[i];
-    return sum;
-}
-
 /* ---- from memory ----------------------------------------------------------------------------- */
 
 /* Begins a condition for turn `turn` of what `count` lanes do, each once, from lane 0 on as `lane`
@@ -47,7 +39,7 @@ static bool turn_begin(dots *d, ir_id lane, uint32_t turn, uint32_t count) {
 }
 
 static ir_id slot_of(dots *d, uint32_t turn) {
-    return tile_add(&d->k, ir_local(d->k.b, 0), turn * d->k.lanes);
+    return tile_add(d->k.b, ir_local(d->k.b, 0), turn * d->k.lanes);
 }
 
 /* Rows are brought by other lanes than vectors, as far as there are: the second half is first. */
@@ -56,56 +48,53 @@ static ir_id row_lane(dots *d) {
 }
 
 static ir_id row_slot(dots *d, uint32_t turn) {
-    return tile_add(&d->k, row_lane(d), turn * d->k.lanes);
+    return tile_add(d->k.b, row_lane(d), turn * d->k.lanes);
 }
 
 /* Turn `turn`'s unit of a row. */
 static ir_id unit_of(dots *d, uint32_t turn) {
-    return tile_div(&d->k, row_slot(d, turn), d->rows);
+    return tile_div(d->k.b, row_slot(d, turn), d->rows);
 }
 
 /* Its chunk in tile `step`. */
 static ir_id chunk_of(dots *d, uint32_t turn, ir_id step) {
-    tile_kernel *k = &d->k;
-    ir_id chunk =
-        ir_add(k->b, tile_mul(k, tile_div(k, step, d->share), d->units), unit_of(d, turn));
-    return d->p->k % d->f.depth ? ir_min(k->b, chunk, ir_u32(k->b, d->p->k / d->w.chunk - 1))
-                                : chunk;
+    ir_builder *b = d->k.b;
+    ir_id chunk = ir_add(b, tile_mul(b, tile_div(b, step, d->share), d->units), unit_of(d, turn));
+    return d->p->k % d->f.depth ? ir_min(b, chunk, ir_u32(b, d->p->k / d->w.chunk - 1)) : chunk;
 }
 
 /* Of turn `turn`: the vector's place in the tile, the piece's among those side by side, and the
  * number of such runs before it. */
 static ir_id vector_slot(dots *d, uint32_t turn) {
-    return tile_rem(&d->k, tile_div(&d->k, slot_of(d, turn), d->pieces), d->f.vectors);
+    return tile_rem(d->k.b, tile_div(d->k.b, slot_of(d, turn), d->pieces), d->f.vectors);
 }
 
 static ir_id piece_slot(dots *d, uint32_t turn) {
-    return tile_rem(&d->k, slot_of(d, turn), d->pieces);
+    return tile_rem(d->k.b, slot_of(d, turn), d->pieces);
 }
 
 static ir_id run_slot(dots *d, uint32_t turn) {
-    return tile_div(&d->k, slot_of(d, turn), d->pieces * d->f.vectors);
+    return tile_div(d->k.b, slot_of(d, turn), d->pieces * d->f.vectors);
 }
 
 /* Two blocks of a vector in memory: run `run` of tile `step`, in units of both. */
 static ir_id pair_at(dots *d, ir_id step, ir_id run, ir_id vector) {
-    tile_kernel *k = &d->k;
+    ir_builder *b = d->k.b;
     const uint32_t all = whole_over(d->p->k, 2 * BLOCK);
     ir_id pair =
-        d->blocks < 2 ? tile_div(k, step, 2) : ir_add(k->b, tile_mul(k, step, d->pairs_of), run);
-    if (d->blocks > 1 && all % d->pairs_of) pair = ir_min(k->b, pair, ir_u32(k->b, all - 1));
-    return ir_fma(k->b, pair, d->bound, vector);
+        d->blocks < 2 ? tile_div(b, step, 2) : ir_add(b, tile_mul(b, step, d->pairs_of), run);
+    if (d->blocks > 1 && all % d->pairs_of) pair = ir_min(b, pair, ir_u32(b, all - 1));
+    return ir_fma(b, pair, d->bound, vector);
 }
 
 static void fetch_vectors(dots *d, ir_id step) {
-    tile_kernel *k = &d->k;
-    ir_builder *b = k->b;
+    ir_builder *b = d->k.b;
     for (uint32_t t = 0; t < d->piece_turns; t++) {
         const bool some = turn_begin(d, ir_local(b, 0), t, d->f.vectors * d->pieces * d->pairs_of);
         ir_id piece = piece_slot(d, t);
-        if (d->blocks < 2) piece = ir_add(b, piece, tile_mul(k, tile_rem(k, step, 2), 2));
+        if (d->blocks < 2) piece = ir_add(b, piece, tile_mul(b, tile_rem(b, step, 2), 2));
         ir_id pair = pair_at(d, step, run_slot(d, t), d->vector_of[t]),
-              at = tile_mul(k, ir_add(b, tile_mul(k, pair, 4), piece), 4),
+              at = tile_mul(b, ir_add(b, tile_mul(b, pair, 4), piece), 4),
               four = ir_load(b, d->x, at, 4);
         for (uint32_t e = 0; e < 4; e++)
             ir_store(b, d->x_ahead, ir_u32(b, 4 * t + e), ir_extract(b, four, e));
@@ -113,9 +102,9 @@ static void fetch_vectors(dots *d, ir_id step) {
     }
     for (uint32_t t = 0; t < d->pair_turns; t++) {
         const bool some = turn_begin(d, ir_local(b, 0), t, d->f.vectors * d->pairs_of);
-        ir_id run = tile_div(k, slot_of(d, t), d->f.vectors),
+        ir_id run = tile_div(b, slot_of(d, t), d->f.vectors),
               both = ir_load(b, d->scales,
-                             tile_mul(k, pair_at(d, step, run, d->pair_vector_of[t]), 4), 4);
+                             tile_mul(b, pair_at(d, step, run, d->pair_vector_of[t]), 4), 4);
         for (uint32_t e = 0; e < 4; e++)
             ir_store(b, d->scale_ahead, ir_u32(b, 4 * t + e), ir_extract(b, both, e));
         if (some) ir_end(b);
@@ -124,9 +113,8 @@ static void fetch_vectors(dots *d, ir_id step) {
 
 /* What the tile of step `step` is made of, asked for. */
 static void fetch(dots *d, ir_id step) {
-    tile_kernel *k = &d->k;
-    ir_builder *b = k->b;
-    const uint32_t words = dots_raw_words(d->w.type);
+    ir_builder *b = d->k.b;
+    const uint32_t words = matvec_raw_words(d->w.type);
     fetch_vectors(d, step);
     for (uint32_t t = 0; t < d->row_turns; t++) {
         uint8_t widths[TILE_RAW_MAX];
@@ -150,26 +138,25 @@ static void fetch(dots *d, ir_id step) {
 
 /* Where 16 bytes of a tile of `rows` rows lie: half h of block `block`. */
 static ir_id place_of(dots *d, uint32_t rows, ir_id block, ir_id half, ir_id row) {
-    tile_kernel *k = &d->k;
-    ir_id plane = ir_add(k->b, tile_mul(k, block, 2), half);
-    return tile_mul(k, ir_add(k->b, tile_mul(k, plane, rows), row), 4);
+    ir_builder *b = d->k.b;
+    ir_id plane = ir_add(b, tile_mul(b, block, 2), half);
+    return tile_mul(b, ir_add(b, tile_mul(b, plane, rows), row), 4);
 }
 
 static ir_id signed_half(dots *d, ir_id word, uint32_t up) {
-    tile_kernel *k = &d->k;
-    ir_id top = ir_bitcast(k->b, IR_I32, 1, tile_shl(k, word, up));
-    return ir_cast(k->b, IR_F32, tile_shr(k, top, 16));
+    ir_builder *b = d->k.b;
+    ir_id top = ir_bitcast(b, IR_I32, 1, tile_shl(b, word, up));
+    return ir_cast(b, IR_F32, tile_shr(b, top, 16));
 }
 
 /* The factors of block `block` of the tile, from a scale and its sums. */
 static void put_vector_factors(dots *d, ir_id step, ir_id block, ir_id vector, ir_id scale,
                                ir_id sums) {
-    tile_kernel *k = &d->k;
-    ir_builder *b = k->b;
+    ir_builder *b = d->k.b;
     const uint32_t blocks = d->p->k / BLOCK, wide = dots_vector_factors(&d->w);
-    ir_id factors[4] = {ir_bitcast(b, IR_F32, 1, tile_and(k, scale, SCALE_BITS))};
+    ir_id factors[4] = {ir_bitcast(b, IR_F32, 1, tile_and(b, scale, SCALE_BITS))};
     if (blocks % d->blocks) { /* nothing behind the end of k */
-        ir_id number = ir_add(b, tile_mul(k, step, d->blocks), block);
+        ir_id number = ir_add(b, tile_mul(b, step, d->blocks), block);
         factors[0] = ir_select(b, ir_lt(b, number, ir_u32(b, blocks)), factors[0], ir_f32(b, 0));
         sums = ir_select(b, ir_lt(b, number, ir_u32(b, blocks)), sums, ir_u32(b, 0));
     }
@@ -179,35 +166,34 @@ static void put_vector_factors(dots *d, ir_id step, ir_id block, ir_id vector, i
         factors[2] = ir_mul(b, factors[0], high);
         factors[3] = ir_f32(b, 0);
     }
-    ir_id at = tile_mul(k, ir_add(b, tile_mul(k, block, d->f.vectors), vector), wide);
+    ir_id at = tile_mul(b, ir_add(b, tile_mul(b, block, d->f.vectors), vector), wide);
     ir_store(b, d->x_factors, at, wide == 1 ? factors[0] : ir_compose(b, factors, wide));
 }
 
 static void put_vectors(dots *d, ir_id step) {
-    tile_kernel *k = &d->k;
-    ir_builder *b = k->b;
+    ir_builder *b = d->k.b;
     for (uint32_t t = 0; t < d->piece_turns; t++) {
         const bool some = turn_begin(d, ir_local(b, 0), t, d->f.vectors * d->pieces * d->pairs_of);
         ir_id words[4], piece = piece_slot(d, t),
-                        block = ir_add(b, tile_mul(k, run_slot(d, t), 2), tile_div(k, piece, 2));
+                        block = ir_add(b, tile_mul(b, run_slot(d, t), 2), tile_div(b, piece, 2));
         for (uint32_t e = 0; e < 4; e++) words[e] = ir_load(b, d->x_ahead, ir_u32(b, 4 * t + e), 1);
         ir_store(b, d->x_tile,
-                 place_of(d, dots_pitch(&d->f), block, tile_rem(k, piece, 2), vector_slot(d, t)),
+                 place_of(d, dots_pitch(&d->f), block, tile_rem(b, piece, 2), vector_slot(d, t)),
                  ir_compose(b, words, 4));
         if (some) ir_end(b);
     }
     for (uint32_t t = 0; t < d->pair_turns; t++) {
         const bool some = turn_begin(d, ir_local(b, 0), t, d->f.vectors * d->pairs_of);
-        ir_id vector = tile_rem(k, slot_of(d, t), d->f.vectors),
-              run = tile_div(k, slot_of(d, t), d->f.vectors), words[4];
+        ir_id vector = tile_rem(b, slot_of(d, t), d->f.vectors),
+              run = tile_div(b, slot_of(d, t), d->f.vectors), words[4];
         for (uint32_t e = 0; e < 4; e++)
             words[e] = ir_load(b, d->scale_ahead, ir_u32(b, 4 * t + e), 1);
         if (d->blocks > 1) {
             for (uint32_t i = 0; i < 2; i++)
-                put_vector_factors(d, step, tile_add(k, tile_mul(k, run, 2), i), vector,
+                put_vector_factors(d, step, tile_add(b, tile_mul(b, run, 2), i), vector,
                                    words[2 * i], words[2 * i + 1]);
         } else {
-            ir_id odd = ir_ne(b, tile_rem(k, step, 2), ir_u32(b, 0));
+            ir_id odd = ir_ne(b, tile_rem(b, step, 2), ir_u32(b, 0));
             put_vector_factors(d, step, ir_u32(b, 0), vector, ir_select(b, odd, words[2], words[0]),
                                ir_select(b, odd, words[3], words[1]));
         }
@@ -225,24 +211,22 @@ static ir_id centred(dots *d, ir_id bytes, uint32_t zero) {
 }
 
 /* Every second byte of two words, from the first one on. */
-static ir_id evens(tile_kernel *k, ir_id x, ir_id y) {
-    ir_builder *b = k->b;
-    ir_id low = ir_or(b, tile_and(k, x, 255), tile_and(k, tile_shr(k, x, 8), 0xff00)),
-          high = ir_or(b, tile_shl(k, tile_and(k, y, 255), 16),
-                       tile_and(k, tile_shl(k, y, 8), 0xff000000u));
+static ir_id evens(ir_builder *b, ir_id x, ir_id y) {
+    ir_id low = ir_or(b, tile_and(b, x, 255), tile_and(b, tile_shr(b, x, 8), 0xff00)),
+          high = ir_or(b, tile_shl(b, tile_and(b, y, 255), 16),
+                       tile_and(b, tile_shl(b, y, 8), 0xff000000u));
     return ir_or(b, low, high);
 }
 
 /* Runs whose bytes come from two places in turn (tile/packed.h), put in order. */
 static void in_order(dots *d, ir_id run[2]) {
-    tile_kernel *k = &d->k;
-    ir_builder *b = k->b;
+    ir_builder *b = d->k.b;
     const bool apart = tile_weight_interleave(d->w.type) == TILE_RUN;
     ir_id words[2][4];
     for (uint32_t r = 0; r < 2; r++)
         for (uint32_t i = 0; i < 2; i++) {
             ir_id x = ir_extract(b, run[r], 2 * i), y = ir_extract(b, run[r], 2 * i + 1),
-                  first = evens(k, x, y), second = evens(k, tile_shr(k, x, 8), tile_shr(k, y, 8));
+                  first = evens(b, x, y), second = evens(b, tile_shr(b, x, 8), tile_shr(b, y, 8));
             if (apart) words[0][2 * r + i] = first, words[1][2 * r + i] = second;
             else words[r][i] = first, words[r][2 + i] = second;
         }
@@ -267,7 +251,7 @@ static ready ready_of(dots *d, const tile_opened *o, const tile_part *part) {
     assert((o->m != IR_NO_ID) == d->w.least);
     for (uint32_t i = 0; i < part->n_run; i++) {
         r.run[i] = part->less[i] == IR_NO_ID ? part->run[i]
-                                             : tile_bytes_less(&d->k, part->run[i], part->less[i]);
+                                             : tile_bytes_less(b, part->run[i], part->less[i]);
         r.run[i] = centred(d, r.run[i], zero);
         r.scale[i] = factor_of(d, scale, part->scale[i], o->fractions);
         if (d->w.least) r.least[i] = factor_of(d, o->m, part->least[i], false);
@@ -289,30 +273,28 @@ static ir_id pick(dots *d, ir_id which, const ir_id *x, uint32_t n) {
 }
 
 static void put_ready(dots *d, const ready *r, uint32_t n_run, ir_id block, ir_id half, ir_id row) {
-    tile_kernel *k = &d->k;
-    ir_builder *b = k->b;
+    ir_builder *b = d->k.b;
     const uint32_t wide = dots_row_factors(&d->w), own = d->w.least ? 2 : 1;
     for (uint32_t i = 0; i < n_run; i++)
         ir_store(b, d->w_tile, place_of(d, d->rows, block, n_run == 2 ? ir_u32(b, i) : half, row),
                  r->run[i]);
-    ir_id at = tile_mul(k, ir_add(b, tile_mul(k, block, d->rows), row), wide);
+    ir_id at = tile_mul(b, ir_add(b, tile_mul(b, block, d->rows), row), wide);
     for (uint32_t i = 0; i < (d->w.halves ? n_run : 1); i++) {
         ir_id both[2] = {r->scale[i], r->least[i]}, to = at;
         if (d->w.halves)
-            to = n_run == 2 ? tile_add(k, at, i * own) : ir_add(b, at, tile_mul(k, half, own));
+            to = n_run == 2 ? tile_add(b, at, i * own) : ir_add(b, at, tile_mul(b, half, own));
         ir_store(b, d->w_factors, to, own == 1 ? both[0] : ir_compose(b, both, 2));
     }
 }
 
 static void put_rows(dots *d, ir_id step) {
-    tile_kernel *k = &d->k;
-    ir_builder *b = k->b;
-    const uint32_t words = dots_raw_words(d->w.type);
+    ir_builder *b = d->k.b;
+    const uint32_t words = matvec_raw_words(d->w.type);
     uint8_t widths[TILE_RAW_MAX];
     const uint32_t n = tile_packed_widths(d->w.type, widths);
     for (uint32_t t = 0; t < d->row_turns; t++) {
         const bool some = turn_begin(d, row_lane(d), t, d->rows * d->units);
-        ir_id raw[TILE_RAW_MAX], row = tile_rem(k, row_slot(d, t), d->rows);
+        ir_id raw[TILE_RAW_MAX], row = tile_rem(b, row_slot(d, t), d->rows);
         for (uint32_t i = 0, at = t * words; i < n; at += widths[i++]) {
             ir_id parts[4];
             for (uint32_t e = 0; e < widths[i]; e++)
@@ -323,7 +305,7 @@ static void put_rows(dots *d, ir_id step) {
         tile_packed_open(&d->weight[0], raw, unit_of(d, t), chunk_of(d, t, step),
                          d->pairs.table ? &d->pairs : NULL, &o);
         const uint32_t each = o.n / d->share; /* parts of this tile */
-        ir_id which = d->share > 1 ? tile_rem(k, step, d->share) : IR_NO_ID;
+        ir_id which = d->share > 1 ? tile_rem(b, step, d->share) : IR_NO_ID;
         for (uint32_t i = 0; i < each; i++) {
             ready all[TILE_PART_MAX] = {0}, own;
             for (uint32_t s = 0; s < d->share; s++)
@@ -341,7 +323,7 @@ static void put_rows(dots *d, ir_id step) {
                 own.least[r] = pick(d, which, of[2], d->share);
             }
             const tile_part *p = &o.parts[i];
-            ir_id block = ir_add(b, tile_mul(k, p->four, 2), p->second);
+            ir_id block = ir_add(b, tile_mul(b, p->four, 2), p->second);
             put_ready(d, &own, p->n_run, block, p->half, row);
         }
         if (some) ir_end(b);
@@ -358,21 +340,14 @@ typedef struct block { /* of a row or a vector */
 /* Of a tile of `rows` rows, whose planes have `pitch`. */
 static block block_at(dots *d, ir_memory bytes, ir_memory factors, uint32_t rows, uint32_t pitch,
                       uint32_t wide, ir_id number, ir_id row) {
-    tile_kernel *k = &d->k;
-    ir_builder *b = k->b;
+    ir_builder *b = d->k.b;
     block x = {.start = IR_NO_ID};
     for (uint32_t h = 0; h < 2; h++)
         x.half[h] = ir_load(b, bytes, place_of(d, pitch, number, ir_u32(b, h), row), 4);
-    ir_id at = tile_mul(k, ir_add(b, tile_mul(k, number, rows), row), wide),
+    ir_id at = tile_mul(b, ir_add(b, tile_mul(b, number, rows), row), wide),
           all = ir_load(b, factors, at, wide);
     for (uint32_t i = 0; i < wide; i++) x.factor[i] = wide == 1 ? all : ir_extract(b, all, i);
     return x;
-}
-
-static ir_id dot(ir_builder *b, ir_id x, ir_id y, ir_id sum) { /* 16 bytes */
-    for (uint32_t i = 0; i < 4; i++)
-        sum = ir_dot4_i8(b, ir_extract(b, x, i), ir_extract(b, y, i), sum);
-    return sum;
 }
 
 /* A sum of bytes' products that began with START, times the vector's scale. */
@@ -386,12 +361,13 @@ static ir_id plus_product(dots *d, const block *w, const block *x, ir_id sum) {
     const uint32_t own = d->w.least ? 2 : 1;
     ir_id start = ir_i32(b, (int32_t)START);
     if (!d->w.halves) {
-        ir_id whole = dot(b, w->half[1], x->half[1], dot(b, w->half[0], x->half[0], start));
+        ir_id whole = tile_packed_dot(b, w->half[1], x->half[1],
+                                      tile_packed_dot(b, w->half[0], x->half[0], start));
         sum = ir_fma(b, w->factor[0], scaled(b, x, whole), sum);
         return d->w.least ? ir_fma(b, w->factor[1], x->factor[1], sum) : sum;
     }
     for (uint32_t h = 0; h < 2; h++) {
-        ir_id part = dot(b, w->half[h], x->half[h], start);
+        ir_id part = tile_packed_dot(b, w->half[h], x->half[h], start);
         sum = ir_fma(b, w->factor[own * h], scaled(b, x, part), sum);
     }
     for (uint32_t h = 0; d->w.least && h < 2; h++)
@@ -405,22 +381,19 @@ static uint32_t sum_at(const dots *d, uint32_t row, uint32_t vector) {
 
 /* The lane's place among those that divide rows, and vectors: eight by four neighbours. */
 static ir_id lane_row(dots *d) {
-    tile_kernel *k = &d->k;
-    ir_id lane = ir_local(k->b, 0);
-    return ir_add(k->b, tile_and(k, lane, 7),
-                  tile_mul(k, tile_and(k, tile_div(k, lane, 32), 1), 8));
+    ir_builder *b = d->k.b;
+    ir_id lane = ir_local(b, 0);
+    return ir_add(b, tile_and(b, lane, 7), tile_mul(b, tile_and(b, tile_div(b, lane, 32), 1), 8));
 }
 
 static ir_id lane_vector(dots *d) {
-    tile_kernel *k = &d->k;
-    ir_id lane = ir_local(k->b, 0);
-    return ir_add(k->b, tile_and(k, tile_div(k, lane, 8), 3),
-                  tile_mul(k, tile_div(k, lane, 64), 4));
+    ir_builder *b = d->k.b;
+    ir_id lane = ir_local(b, 0);
+    return ir_add(b, tile_and(b, tile_div(b, lane, 8), 3), tile_mul(b, tile_div(b, lane, 64), 4));
 }
 
 static void multiply(dots *d) {
-    tile_kernel *k = &d->k;
-    ir_builder *b = k->b;
+    ir_builder *b = d->k.b;
     const uint32_t vectors = d->f.each, lanes = d->f.vectors / vectors;
     ir_id row = lane_row(d), vector = lane_vector(d),
           number = d->blocks > 1 ? ir_loop(b, ir_u32(b, 0), ir_u32(b, d->blocks), ir_u32(b, 1))
@@ -428,10 +401,10 @@ static void multiply(dots *d) {
     block w[DOTS_ROWS_MAX];
     for (uint32_t r = 0; r < d->f.rows; r++)
         w[r] = block_at(d, d->w_tile, d->w_factors, d->rows, d->rows, dots_row_factors(&d->w),
-                        number, tile_add(k, row, r * DOTS_LANES));
+                        number, tile_add(b, row, r * DOTS_LANES));
     for (uint32_t v = 0; v < vectors; v++) {
         block x = block_at(d, d->x_tile, d->x_factors, d->f.vectors, dots_pitch(&d->f),
-                           dots_vector_factors(&d->w), number, tile_add(k, vector, v * lanes));
+                           dots_vector_factors(&d->w), number, tile_add(b, vector, v * lanes));
         x.start = ir_mul(b, x.factor[0], ir_f32(b, -START_FLOAT));
         for (uint32_t r = 0; r < d->f.rows; r++) {
             ir_id at = ir_u32(b, sum_at(d, r, v));
@@ -444,26 +417,25 @@ static void multiply(dots *d) {
 /* ---- results --------------------------------------------------------------------------------- */
 
 static ir_id pair_of(dots *d, ir_id i) { /* of vector i of the tile's matrix: its number in x's */
-    return d->p->by ? tile_grouped_pair(&d->k, d->p->by, d->list, d->pairs_at, i) : i;
+    return d->p->by ? tile_grouped_pair(d->k.b, d->p->by, d->list, d->pairs_at, i) : i;
 }
 
 static void store_tile(dots *d) {
-    tile_kernel *k = &d->k;
-    ir_builder *b = k->b;
+    ir_builder *b = d->k.b;
     const uint32_t vectors = d->f.each, lanes = d->f.vectors / vectors;
     ir_id column = ir_add(b, d->column, lane_row(d)), vector = ir_add(b, d->first, lane_vector(d));
     for (uint32_t v = 0; v < vectors; v++) {
-        ir_id i = tile_add(k, vector, v * lanes);
+        ir_id i = tile_add(b, vector, v * lanes);
         ir_if(b, ir_lt(b, i, d->n));
         ir_id result = pair_of(d, i), at = ir_fma(b, result, d->out_stride, d->out_offset);
         if (d->f.parts > 1) /* [part, n, rows] */
             at = ir_fma(b, ir_fma(b, ir_group(b, 2), d->n, i), d->count, ir_u32(b, 0));
         for (uint32_t r = 0; r < d->f.rows / d->per; r++) {
-            ir_id row = tile_add(k, column, r * DOTS_LANES),
+            ir_id row = tile_add(b, column, r * DOTS_LANES),
                   y = ir_load(b, d->sums, ir_u32(b, sum_at(d, r, v)), 1);
             ir_if(b, ir_lt(b, row, d->count));
             if (d->per > 1)
-                y = ir_mul(b, tile_gelu(k, y),
+                y = ir_mul(b, tile_gelu(b, y),
                            ir_load(b, d->sums, ir_u32(b, sum_at(d, r + d->f.rows / 2, v)), 1));
             if (d->p->end && d->f.parts == 1)
                 tree_end_store(&d->end, result, ir_add(b, row, d->out_offset),
@@ -478,22 +450,21 @@ static void store_tile(dots *d) {
 /* The vector that stands at place `own` of the tile; beyond the last: the last. */
 static ir_id vector_at(dots *d, ir_id own, ir_id last) {
     ir_id vector = pair_of(d, ir_min(d->k.b, ir_add(d->k.b, d->first, own), last));
-    return d->p->by ? tile_div(&d->k, vector, d->p->by->share) : vector;
+    return d->p->by ? tile_div(d->k.b, vector, d->p->by->share) : vector;
 }
 
 /* What a lane brings in each step: the rows, and where the vectors begin. */
 static void places(dots *d) {
-    tile_kernel *k = &d->k;
-    ir_builder *b = k->b;
+    ir_builder *b = d->k.b;
     ir_id last = ir_sub(b, d->n, ir_u32(b, 1)), last_row = ir_sub(b, d->count, ir_u32(b, 1));
     for (uint32_t t = 0; t < d->piece_turns; t++)
         d->vector_of[t] = vector_at(d, vector_slot(d, t), last);
     for (uint32_t t = 0; t < d->pair_turns; t++)
-        d->pair_vector_of[t] = vector_at(d, tile_rem(k, slot_of(d, t), d->f.vectors), last);
+        d->pair_vector_of[t] = vector_at(d, tile_rem(b, slot_of(d, t), d->f.vectors), last);
     for (uint32_t t = 0; t < d->row_turns; t++) {
-        ir_id row = tile_rem(k, row_slot(d, t), d->rows);
+        ir_id row = tile_rem(b, row_slot(d, t), d->rows);
         d->other[t] = ir_ge(b, row, ir_u32(b, d->columns));
-        row = ir_add(b, d->column, tile_rem(k, row, d->columns));
+        row = ir_add(b, d->column, tile_rem(b, row, d->columns));
         d->row_of[t] = ir_add(b, ir_min(b, row, last_row), d->start);
     }
 }
@@ -509,17 +480,17 @@ static void add_low(dots *d) {
                 vector = ir_add(b, d->first, lane_vector(d));
     if (d->f.parts > 1) ir_if(b, ir_eq(b, ir_group(b, 2), ir_u32(b, 0)));
     const ir_id run = ir_loop(b, ir_u32(b, 0), ir_u32(b, d->rank / TILE_RUN), ir_u32(b, 1)),
-                start = tile_mul(k, run, TILE_RUN);
+                start = tile_mul(b, run, TILE_RUN);
     ir_id w[DOTS_ROWS_MAX][4], x[4];
     for (uint32_t r = 0; r < d->f.rows; r++) {
         const uint32_t of = r / rows;
-        const ir_id row = ir_min(b, tile_add(k, column, r % rows * DOTS_LANES), last_row);
+        const ir_id row = ir_min(b, tile_add(b, column, r % rows * DOTS_LANES), last_row);
         tile_chunk c;
         tile_chunk_load(&d->low_w[of], ir_add(b, row, d->low_first[of]), run, IR_NO_ID, &c);
         tile_run_load(&d->low_w[of], &c, 0, w[r]);
     }
     for (uint32_t v = 0; v < vectors; v++) {
-        const ir_id i = ir_min(b, tile_add(k, vector, v * lanes), last),
+        const ir_id i = ir_min(b, tile_add(b, vector, v * lanes), last),
                     at = ir_fma(b, i, d->low_stride, start);
         for (uint32_t r = 0; r < d->f.rows; r++) {
             const ir_id place = ir_u32(b, sum_at(d, r, v));
@@ -538,13 +509,12 @@ static void add_low(dots *d) {
 
 /* The tile that begins at vector d->first and row d->column, over this part of k. */
 void dots_tile(dots *d) {
-    tile_kernel *k = &d->k;
-    ir_builder *b = k->b;
+    ir_builder *b = d->k.b;
     const uint32_t each = whole_over(d->steps, d->f.parts);
     ir_id from = ir_u32(b, 0), to = ir_u32(b, d->steps), one = ir_u32(b, 1);
     if (d->f.parts > 1) {
-        from = tile_mul(k, ir_group(b, 2), each);
-        to = tile_add(k, from, each);
+        from = tile_mul(b, ir_group(b, 2), each);
+        to = tile_add(b, from, each);
         if (each * d->f.parts > d->steps) to = ir_min(b, to, ir_u32(b, d->steps));
     }
     places(d);

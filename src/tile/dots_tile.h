@@ -4,7 +4,7 @@
 #define TILE_DOTS_TILE_H
 
 #include "tile/dots.h"
-#include "tile/packed.h"
+#include "tile/matvec_inside.h"
 
 enum {
     DOTS_BLOCK = 32,
@@ -36,7 +36,6 @@ uint32_t dots_vector_factors(const dots_kind *w);
 /* Rows of a plane of vectors: two more than there are, so that the pieces of a vector, which
  * neighbouring lanes bring, lie in different banks. */
 uint32_t dots_pitch(const dots_form *f);
-uint32_t dots_raw_words(base_type type); /* of a chunk, as it is loaded */
 
 typedef struct dots { /* the kernel being made */
     tile_kernel k;

@@ -84,8 +84,7 @@ static bool joined_of(const lowering *l, const fused_experts *f, const graph_reg
                              graph_tensor_at(l->g, f->router.logits)->dim[1].size != j->n_expert ||
                              !tile_router_fits(l->g, l->store, &f->router)))
         return false;
-    const uint32_t bindings = bindings_of(l, j),
-                   units = l->caps->compute_units ? l->caps->compute_units : 128;
+    const uint32_t bindings = bindings_of(l, j), units = tile_units(l->caps);
     if (bindings > l->caps->storage_max) return false;
     const uint64_t pairs = (uint64_t)j->x.bound * j->n_used;
     j->grids = f->sums ? j->x.bound : pairs; /* each with the rows of one matrix */
@@ -180,7 +179,7 @@ static void bind(making *k, lowering *l) {
         k->logits_stride = tile_u32(ir, "logits_stride", logits->stride[0]);
         k->scales_offset =
             tile_u32(ir, "scales_offset", graph_tensor_at(l->g, f->router.scales)->offset);
-        tile_choice_open(&k->choice, ir, j->n_expert, j->n_used,
+        tile_choice_open(&k->choice, ir->b, j->n_expert, j->n_used,
                          tile_f32(ir, "factor", f->router.factor));
     }
     if (!f->sums) {
@@ -219,11 +218,10 @@ static ir_id chosen(making *k) {
 }
 
 static void stretches_make(making *k) {
-    tile_kernel *ir = &k->m.k;
-    ir_builder *b = ir->b;
+    ir_builder *b = k->m.k.b;
     const joined *j = k->j;
     ir_id i = ir_loop(b, ir_local(b, 0), ir_u32(b, j->n_used), ir_u32(b, j->c.wg));
-    ir_store(b, k->m.matrices, i, tile_mul(ir, expert_at(k, i), j->matrix_rows));
+    ir_store(b, k->m.matrices, i, tile_mul(b, expert_at(k, i), j->matrix_rows));
     ir_store(
         b, k->kept, i,
         ir_load(b, k->gates, ir_add(b, ir_fma(b, k->row, k->gates_stride, k->gates_offset), i), 1));
@@ -233,66 +231,63 @@ static void stretches_make(making *k) {
 
 static ir_id four_gated(void *user, uint32_t v, uint32_t e, ir_id u) {
     making *k = user;
-    tile_kernel *ir = &k->m.k;
-    ir_builder *b = ir->b;
+    ir_builder *b = k->m.k.b;
     (void)v, (void)e;
-    ir_id gate = ir_load(b, k->kept, tile_div(ir, u, k->j->k / 4), 1);
-    return ir_mul(b, ir_load(b, k->x, ir_add(b, k->x_at, tile_mul(ir, u, 4)), 4),
+    ir_id gate = ir_load(b, k->kept, tile_div(b, u, k->j->k / 4), 1);
+    return ir_mul(b, ir_load(b, k->x, ir_add(b, k->x_at, tile_mul(b, u, 4)), 4),
                   ir_splat(b, gate, 4));
 }
 
 /* The rows of a tile: with a pair, gate and up of each. */
 static void tile_of(making *k, ir_id tile, ir_id first, tile_rows *rows, ir_id *results) {
     const joined *j = k->j;
-    tile_kernel *ir = &k->m.k;
-    ir_builder *b = ir->b;
+    ir_builder *b = k->m.k.b;
     const uint32_t per = j->f->sums ? 1 : 2, apart = j->c.wg / j->c.lanes;
     *rows = (tile_rows){.n = j->c.rows * per};
-    ir_id base = ir_add(b, tile_mul(ir, tile, apart * j->c.rows), k->m.slot);
+    ir_id base = ir_add(b, tile_mul(b, tile, apart * j->c.rows), k->m.slot);
     for (uint32_t r = 0; r < j->c.rows; r++) {
-        results[r] = tile_add(ir, base, r * apart);
+        results[r] = tile_add(b, base, r * apart);
         ir_id row = ir_add(b, first, ir_min(b, results[r], ir_u32(b, j->m - 1)));
         for (uint32_t i = 0; i < per; i++) {
             rows->w[r * per + i] = &k->w[i];
-            rows->row[r * per + i] = tile_add(ir, row, i && j->f->n_w == 1 ? j->m : 0);
+            rows->row[r * per + i] = tile_add(b, row, i && j->f->n_w == 1 ? j->m : 0);
         }
     }
 }
 
 static void store_tile(making *k, const ir_id *results, const ir_id *sums) {
     const joined *j = k->j;
-    tile_kernel *ir = &k->m.k;
-    ir_builder *b = ir->b;
+    ir_builder *b = k->m.k.b;
     ir_id grid = j->f->sums ? k->row : ir_group(b, 1),
           start = ir_fma(b, grid, ir_u32(b, j->m), k->out_offset);
     for (uint32_t r = 0; r < j->c.rows; r++) {
         ir_if(b, ir_and(b, ir_lt(b, results[r], ir_u32(b, j->m)),
                         ir_eq(b, k->m.lane, ir_u32(b, r % j->c.lanes))));
-        ir_id y = j->f->sums ? sums[r] : ir_mul(b, tile_gelu(ir, sums[2 * r]), sums[2 * r + 1]);
+        ir_id y = j->f->sums ? sums[r] : ir_mul(b, tile_gelu(b, sums[2 * r]), sums[2 * r + 1]);
         ir_store(b, k->out, ir_add(b, start, results[r]), y);
         ir_end(b);
     }
 }
 
-beryl_status tile_fused_experts(lowering *l, const graph_node *node, beryl_error *error) {
+beryl_status tile_fused_experts(lowering *l, const graph_node *node) {
     const fused_experts *f = node->attr.fused.detail;
     joined j;
     const graph_region r = graph_region_of(l->g, node);
     if (!joined_of(l, f, &r, &j))
-        return lower_refuse(l, node, "these joined products with experts", error);
+        return lower_refuse(l, node, "these joined products with experts");
     const uint32_t used = j.n_used < j.n_expert ? j.n_used : j.n_expert; /* by one token */
     lower_bytes(l, base_type_row_bytes(j.type, j.k) * j.m * (f->sums ? 1 : 2) * used);
     making k = {.j = &j};
-    tile_matvec_begin(&k.m, l, node, f->sums ? "experts_sum" : "experts", &j.c, j.shape.k);
+    tile_matvec_begin(&k.m, l, f->sums ? "experts_sum" : "experts", &j.c, j.shape.k);
     tile_kernel *ir = &k.m.k;
     ir_builder *b = ir->b;
-    k.row = f->sums ? ir_group(b, 1) : tile_div(ir, ir_group(b, 1), j.n_used);
-    k.used = f->sums ? ir_u32(b, 0) : tile_rem(ir, ir_group(b, 1), j.n_used);
+    k.row = f->sums ? ir_group(b, 1) : tile_div(b, ir_group(b, 1), j.n_used);
+    k.used = f->sums ? ir_u32(b, 0) : tile_rem(b, ir_group(b, 1), j.n_used);
     bind(&k, l);
     tile_matvec_open(&k.m, &j.type, 1, j.c.rows * j.shape.per);
     ir_id first = ir_u32(b, 0), results[TILE_ROWS_MAX], after[TILE_ROWS_MAX], sums[TILE_SUMS_MAX];
     if (f->sums) stretches_make(&k);
-    else first = tile_mul(ir, chosen(&k), j.matrix_rows);
+    else first = tile_mul(b, chosen(&k), j.matrix_rows);
     tile_rows now, next;
     tile_of(&k, ir_group(b, 0), first, &now, results);
     tile_matvec_fetch(&k.m, &now, ir_u32(b, 0));
@@ -316,5 +311,5 @@ beryl_status tile_fused_experts(lowering *l, const graph_node *node, beryl_error
     store_tile(&k, results, sums);
     if (again) ir_end(b);
     const lower_count grids = f->sums ? j.x.n : lower_count_times(j.x.n, j.n_used);
-    return tile_end_3d(ir, (lower_count){j.groups, 0}, 1, grids, 1, (lower_count){1, 0}, 1, error);
+    return tile_end_3d(ir, (lower_count){j.groups, 0}, 1, grids, 1, (lower_count){1, 0});
 }

@@ -12,7 +12,7 @@ typedef struct tile_choice {
     ir_id factor;
 } tile_choice;
 
-void tile_choice_open(tile_choice *c, tile_kernel *k, uint32_t d, uint32_t n, ir_id factor);
+void tile_choice_open(tile_choice *c, ir_builder *b, uint32_t d, uint32_t n, ir_id factor);
 uint32_t tile_choice_bytes(uint32_t d, uint32_t n);
 /* The whole workgroup chooses among logits[at] .. logits[at + d - 1]. Ends with a barrier. */
 void tile_choice_make(const tile_choice *c, tile_kernel *k, ir_memory logits, ir_id at);

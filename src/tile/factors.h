@@ -45,7 +45,7 @@ typedef struct tile_factors {
 void tile_factors_bind(tile_kernel *k, const char *const names[1 + PACK_PLANE_MAX], graph_value a,
                        base_type type, ir_type element, uint32_t n, tile_weight *w);
 /* Four u of a stored row of A. */
-ir_id tile_factors_four(tile_kernel *k, tile_weight *a, ir_id row, ir_id u);
+ir_id tile_factors_four(ir_builder *b, tile_weight *a, ir_id row, ir_id u);
 /* May A be of this type, where the vector is kept so? */
 bool tile_factors_takes(base_type type, matvec_x x);
 /* Of f: all but begin, end and what is in workgroup memory. */

@@ -186,8 +186,9 @@ static ir_id local_number(fft *s, bool down, bool of_line) {
     const ir_id local = ir_local(s->k.b, 0), zero = ir_u32(s->k.b, 0);
     if ((of_line ? p->lines : p->lanes) == 1) return zero;
     if ((of_line ? p->lanes : p->lines) == 1) return local;
-    if (of_line) return down ? tile_rem(&s->k, local, p->lines) : tile_div(&s->k, local, p->lanes);
-    return down ? tile_div(&s->k, local, p->lines) : tile_rem(&s->k, local, p->lanes);
+    if (of_line)
+        return down ? tile_rem(s->k.b, local, p->lines) : tile_div(s->k.b, local, p->lanes);
+    return down ? tile_div(s->k.b, local, p->lines) : tile_rem(s->k.b, local, p->lanes);
 }
 
 /* Lines in a row of a pass. */
@@ -197,12 +198,12 @@ static uint32_t columns(const fft *s) {
 
 static place place_of(fft *s, bool down) {
     ir_builder *b = s->k.b;
-    const ir_id block = ir_fma(b, tile_group(&s->k), ir_u32(b, s->p.lines),
-                               local_number(s, down, true)),
+    const ir_id block =
+                    ir_fma(b, tile_group(b), ir_u32(b, s->p.lines), local_number(s, down, true)),
                 near = ir_min(b, block, ir_sub(b, s->count, ir_u32(b, 1))),
-                line = tile_mul(&s->k, near, s->p.wide);
-    return (place){.row = tile_div(&s->k, line, columns(s)),
-                   .column = tile_rem(&s->k, line, columns(s)),
+                line = tile_mul(b, near, s->p.wide);
+    return (place){.row = tile_div(b, line, columns(s)),
+                   .column = tile_rem(b, line, columns(s)),
                    .inside = ir_lt(b, block, s->count),
                    .at = local_number(s, down, false)};
 }
@@ -215,7 +216,7 @@ fft_complex fft_load(fft *s, ir_id at, bool real, bool side_by_side, ir_id end) 
     if (side_by_side && wide > 1) {
         const uint32_t width = real ? wide : 2 * wide;
         const ir_id x =
-            ir_load(b, s->from, ir_add(b, tile_mul(&s->k, at, real ? 1 : 2), s->offset), width);
+            ir_load(b, s->from, ir_add(b, tile_mul(b, at, real ? 1 : 2), s->offset), width);
         uint64_t even = 0;
         for (uint64_t i = 0; i < wide; i++) even |= 2 * i << (4 * i);
         if (real) return (fft_complex){x, fft_number(s, 0)};
@@ -224,16 +225,16 @@ fft_complex fft_load(fft *s, ir_id at, bool real, bool side_by_side, ir_id end) 
         return (fft_complex){ir_swizzle(b, x, wide, even), ir_swizzle(b, x, wide, odd)};
     }
     for (uint32_t i = 0; i < wide; i++) {
-        const ir_id here = tile_add(&s->k, at, i),
+        const ir_id here = tile_add(b, at, i),
                     near = end == IR_NO_ID ? here : ir_min(b, here, ir_sub(b, end, ir_u32(b, 1))),
-                    from = ir_add(b, tile_mul(&s->k, near, real ? 1 : 2), s->offset),
+                    from = ir_add(b, tile_mul(b, near, real ? 1 : 2), s->offset),
                     zero = ir_number(b, s->real, 1, 0);
         if (!real && pairs) {
             const ir_id both = ir_load(b, s->from, from, 2);
             re[i] = ir_extract(b, both, 0), im[i] = ir_extract(b, both, 1);
         } else {
             re[i] = ir_load(b, s->from, from, 1);
-            im[i] = real ? zero : ir_load(b, s->from, tile_add(&s->k, from, 1), 1);
+            im[i] = real ? zero : ir_load(b, s->from, tile_add(b, from, 1), 1);
         }
         if (end == IR_NO_ID) continue;
         const ir_id is = ir_lt(b, here, end);
@@ -248,7 +249,7 @@ static void store_one(fft *s, ir_id at, ir_id re, ir_id im, bool real, ir_id end
     ir_builder *b = s->k.b;
     if (end != IR_NO_ID) ir_if(b, ir_lt(b, at, end));
     if (real) ir_store(b, s->to, at, re);
-    else ir_store(b, s->to, tile_mul(&s->k, at, 2), ir_compose(b, (ir_id[]){re, im}, 2));
+    else ir_store(b, s->to, tile_mul(b, at, 2), ir_compose(b, (ir_id[]){re, im}, 2));
     if (end != IR_NO_ID) ir_end(b);
 }
 
@@ -265,12 +266,12 @@ void fft_store(fft *s, ir_id at, fft_complex x, bool real, bool side_by_side, ir
         for (uint64_t i = 0; i < wide; i++) order |= (i | (wide + i) << 4) << (8 * i);
         if (real) ir_store(b, s->to, at, x.re);
         else
-            ir_store(b, s->to, tile_mul(&s->k, at, 2),
+            ir_store(b, s->to, tile_mul(b, at, 2),
                      ir_swizzle(b, ir_compose(b, (ir_id[]){x.re, x.im}, 2), 2 * wide, order));
         return;
     }
     for (uint32_t i = 0; i < wide; i++)
-        store_one(s, tile_add(&s->k, at, i * step), ir_extract(b, x.re, i), ir_extract(b, x.im, i),
+        store_one(s, tile_add(b, at, i * step), ir_extract(b, x.re, i), ir_extract(b, x.im, i),
                   real, end);
 }
 
@@ -279,7 +280,7 @@ void fft_store(fft *s, ir_id at, fft_complex x, bool real, bool side_by_side, ir
 /* x [turns, radix] of the lane: butterfly i of it is number at + i * lanes of `count`. */
 static ir_id butterfly(fft *s, const place *at, uint32_t i, uint32_t count, ir_id *inside) {
     ir_builder *b = s->k.b;
-    const ir_id own = tile_add(&s->k, at->at, i * s->p.lanes);
+    const ir_id own = tile_add(b, at->at, i * s->p.lanes);
     *inside = IR_NO_ID;
     if ((i + 1) * s->p.lanes <= count) return own;
     *inside = ir_lt(b, own, ir_u32(b, count));
@@ -298,19 +299,19 @@ static void load_all(fft *s, const place *at, fft_complex *x) {
     const uint32_t radix = p->radix[0], count = p->length / radix, step = columns(s),
                    size = (p->first ? s->n_in : s->n) * s->inner;
     const uint64_t part = (uint64_t)count * step;
-    const ir_id row = tile_mul(&s->k, at->row, size),
-                end = size < s->n * s->inner ? tile_add(&s->k, row, size) : IR_NO_ID;
+    const ir_id row = tile_mul(b, at->row, size),
+                end = size < s->n * s->inner ? tile_add(b, row, size) : IR_NO_ID;
     const bool real = p->first && s->real_in,
                vectors = size % p->wide == 0 && (!p->first || s->x->offset % (2 * p->wide) == 0);
     for (uint32_t i = 0; i < turns_of(p, 0); i++) {
         ir_id inside;
         const ir_id from = ir_add(b, ir_add(b, row, at->column),
-                                  tile_mul(&s->k, butterfly(s, at, i, count, &inside), step));
+                                  tile_mul(b, butterfly(s, at, i, count, &inside), step));
         for (uint32_t u = 0; u < radix; u++) {
             const bool all = (u + 1) * part <= size;
             x[i * radix + u] = u * part >= size
                                    ? (fft_complex){fft_number(s, 0), fft_number(s, 0)}
-                                   : fft_load(s, tile_add(&s->k, from, (uint32_t)(u * part)), real,
+                                   : fft_load(s, tile_add(b, from, (uint32_t)(u * part)), real,
                                               vectors && all, all ? IR_NO_ID : end);
         }
     }
@@ -324,9 +325,8 @@ static void turn_loaded(fft *s, const place *at, fft_complex *x) {
     fft_complex w[FFT_RADIX_MAX];
     ir_id column = at->column;
     if (p->done == 1) return;
-    column = tile_rem(&s->k, column, cycle);
-    if (p->wide > 1)
-        column = ir_add(b, ir_splat(b, column, p->wide), tile_ramp(&s->k, p->wide, 0, 1));
+    column = tile_rem(b, column, cycle);
+    if (p->wide > 1) column = ir_add(b, ir_splat(b, column, p->wide), tile_ramp(b, p->wide, 0, 1));
     const ir_id k = s->inner > 1 ? ir_div(b, column, whole(s, column, s->inner)) : column;
     powers(s, w, radix, k, p->done * radix);
     for (uint32_t i = 0; i < turns_of(p, 0); i++) {
@@ -343,7 +343,7 @@ static void turn_loaded(fft *s, const place *at, fft_complex *x) {
 }
 
 static ir_id with_gaps(fft *s, ir_id at) {
-    return s->p.gaps ? ir_add(s->k.b, at, tile_div(&s->k, at, BANKS)) : at;
+    return s->p.gaps ? ir_add(s->k.b, at, tile_div(s->k.b, at, BANKS)) : at;
 }
 
 /* Places of numbers first, first + apart .. of a line; `under`: first is a multiple of it. */
@@ -360,9 +360,9 @@ static void places(fft *s, ir_id line, ir_id first, uint32_t apart, uint32_t und
                                                    (uint64_t)(n - 1) * apart < under;
     const ir_id begin = with_gaps(s, base);
     for (uint32_t i = 0; i < n; i++)
-        out[i] = !p->gaps || stays ? tile_add(&s->k, begin, i * apart)
-                 : jumps           ? tile_add(&s->k, begin, i * (apart + apart / BANKS))
-                                   : with_gaps(s, tile_add(&s->k, base, i * apart));
+        out[i] = !p->gaps || stays ? tile_add(s->k.b, begin, i * apart)
+                 : jumps           ? tile_add(s->k.b, begin, i * (apart + apart / BANKS))
+                                   : with_gaps(s, tile_add(s->k.b, base, i * apart));
 }
 
 static void put_part(fft *s, ir_memory to, const ir_id *where, const fft_complex *x, uint32_t n,
@@ -383,9 +383,9 @@ static void exchange(fft *s, const place *at, const place *next, fft_complex *x,
     fft_complex y[FFT_RADIX_MAX];
     for (uint32_t i = 0; i < turns; i++) {
         const ir_id own = butterfly(s, at, i, count, &inside[i]),
-                    k = done > 1 ? tile_rem(&s->k, own, done) : ir_u32(b, 0),
+                    k = done > 1 ? tile_rem(b, own, done) : ir_u32(b, 0),
                     first = done > 1 ? ir_fma(b, ir_sub(b, own, k), ir_u32(b, radix), k)
-                                     : tile_mul(&s->k, own, radix);
+                                     : tile_mul(b, own, radix);
         places(s, line, first, done, done > 1 ? 1 : radix, radix, to + i * radix);
     }
     for (uint32_t i = 0; i < turns_of(p, step + 1); i++) {
@@ -419,7 +419,7 @@ static void turn_and_transform(fft *s, const place *at, fft_complex *x, uint32_t
         ir_id inside;
         if (done > 1) {
             const ir_id own = butterfly(s, at, i, s->p.length / radix, &inside);
-            powers(s, w, radix, tile_rem(&s->k, own, done), done * radix);
+            powers(s, w, radix, tile_rem(s->k.b, own, done), done * radix);
             for (uint32_t u = 1; u < radix; u++) y[u] = fft_times(s, y[u], w[u]);
         }
         fft_transform(s, y, radix);
@@ -435,16 +435,15 @@ static void store_all(fft *s, const place *at, const fft_complex *x) {
     const uint64_t part = (uint64_t)count * cycle;
     const bool real = p->last && s->real_out, scales = p->last && s->scale != 1,
                vectors = cycle % p->wide == 0 && size % p->wide == 0;
-    const ir_id row = tile_mul(&s->k, at->row, size),
-                end = size < s->n * s->inner ? tile_add(&s->k, row, size) : IR_NO_ID,
-                within = tile_rem(&s->k, at->column, cycle), before = ir_sub(b, at->column, within);
+    const ir_id row = tile_mul(b, at->row, size),
+                end = size < s->n * s->inner ? tile_add(b, row, size) : IR_NO_ID,
+                within = tile_rem(b, at->column, cycle), before = ir_sub(b, at->column, within);
     const uint32_t step = cycle == 1 ? p->length : 1; /* from a vector's line to the next */
     ir_if(b, at->inside);
-    const ir_id first = ir_add(b, ir_add(b, row, within), tile_mul(&s->k, before, p->length));
+    const ir_id first = ir_add(b, ir_add(b, row, within), tile_mul(b, before, p->length));
     for (uint32_t i = 0; i < turns_of(p, last); i++) {
         ir_id inside;
-        const ir_id to =
-            ir_add(b, first, tile_mul(&s->k, butterfly(s, at, i, count, &inside), cycle));
+        const ir_id to = ir_add(b, first, tile_mul(b, butterfly(s, at, i, count, &inside), cycle));
         if (inside != IR_NO_ID) ir_if(b, inside);
         for (uint32_t u = 0; u < radix; u++) {
             fft_complex y = x[i * radix + u];
@@ -454,7 +453,7 @@ static void store_all(fft *s, const place *at, const fft_complex *x) {
                 y.re = ir_mul(b, y.re, fft_number(s, s->scale));
                 if (!real) y.im = ir_mul(b, y.im, fft_number(s, s->scale));
             }
-            fft_store(s, tile_add(&s->k, to, (uint32_t)(u * part)), y, real, vectors && all,
+            fft_store(s, tile_add(b, to, (uint32_t)(u * part)), y, real, vectors && all,
                       all ? IR_NO_ID : end, step);
         }
         if (inside != IR_NO_ID) ir_end(b);
@@ -467,13 +466,12 @@ static uint32_t numbers_with_gaps(const fft_pass *p, uint32_t lines, bool gaps) 
     return gaps ? n + n / BANKS : n;
 }
 
-static beryl_status run_pass(fft *s, uint32_t number, beryl_error *error) {
+static beryl_status run_pass(fft *s, uint32_t number) {
     static const char *const names[] = {"even", "odd"};
     tile_kernel *k = &s->k;
     fft_pass *p = &s->p;
     const uint64_t bytes = (uint64_t)s->row_bound * s->n * s->inner * 2 * s->bytes;
-    tile_begin(k, s->l, s->node, "fft", p->lanes * p->lines);
-    ir_builder *b = k->b;
+    ir_builder *b = tile_begin(k, s->l, "fft", p->lanes * p->lines);
     s->from = p->first ? tile_read(k, "x", s->node->in[0])
                        : tile_scratch(k, names[(number + 1) % 2], (number + 1) % 2, bytes, s->real,
                                       IR_READ);
@@ -500,7 +498,7 @@ static beryl_status run_pass(fft *s, uint32_t number, beryl_error *error) {
         done *= p->radix[i];
     }
     store_all(s, now, x);
-    return tile_end(k, count, p->lines, error);
+    return tile_end(k, count, p->lines);
 }
 
 /* ---- plans ----------------------------------------------------------------------------------- */
@@ -582,7 +580,7 @@ static lower_count rows_of(const graph_tensor *t, uint32_t axis) {
     return first < axis ? lower_count_times(rows, joined(t, first + 1, axis)) : rows;
 }
 
-beryl_status tile_fourier(lowering *l, const graph_node *node, beryl_error *error) {
+beryl_status tile_fourier(lowering *l, const graph_node *node) {
     const graph_tensor *x = graph_tensor_at(l->g, node->in[0]),
                        *out = graph_tensor_at(l->g, node->out[0]);
     const uint32_t axis = node->attr.fourier.axis, how = node->attr.fourier.how;
@@ -602,8 +600,8 @@ beryl_status tile_fourier(lowering *l, const graph_node *node, beryl_error *erro
     s.scale = graph_fourier_scale(s.n, how);
     s.inner = joined(x, axis + 1, x->rank - !s.real_in);
     if (2 * (double)s.row_bound * s.n * s.inner > UINT32_MAX)
-        return lower_refuse(l, node, "more than 2^32 numbers", error);
-    if (BUILD_HAS_C_TEXTS && tile_is_host(l) && fft_lines_fit(&s)) return fft_lines(&s, error);
+        return lower_refuse(l, node, "more than 2^32 numbers");
+    if (BUILD_HAS_C_TEXTS && tile_is_host(l) && fft_lines_fit(&s)) return fft_lines(&s);
     fft_pass passes[FFT_FACTORS_MAX];
     uint32_t f[FFT_FACTORS_MAX], n = 0;
     for (bool fits = false; !fits;) {
@@ -616,7 +614,7 @@ beryl_status tile_fourier(lowering *l, const graph_node *node, beryl_error *erro
     beryl_status status = BERYL_OK;
     for (uint32_t i = 0; status == BERYL_OK && i < n; i++) {
         s.p = passes[i];
-        status = run_pass(&s, i, error);
+        status = run_pass(&s, i);
     }
     return status;
 }

@@ -56,6 +56,6 @@ bool fft_split(uint32_t n, uint32_t count, uint32_t *f);
 
 /* Whole lines by a processor's lane (fft_lines.c): s->p becomes how; false: not so. */
 bool fft_lines_fit(fft *s);
-beryl_status fft_lines(fft *s, beryl_error *error);
+beryl_status fft_lines(fft *s);
 
 #endif

@@ -88,12 +88,12 @@ static void make_roots(lines *l, uint32_t i, uint32_t done) {
     const uint32_t wide = p->wide, radix = p->radix[i];
     while (done % p->wide) p->wide /= 2;
     const ir_id at = ir_loop(b, ir_u32(b, 0), ir_u32(b, (radix - 1) * done), ir_u32(b, p->wide)),
-                u = tile_add(&s->k, tile_div(&s->k, at, done), 1);
-    ir_id k = tile_rem(&s->k, at, done);
-    if (p->wide > 1) k = ir_add(b, ir_splat(b, k, p->wide), tile_ramp(&s->k, p->wide, 0, 1));
+                u = tile_add(b, tile_div(b, at, done), 1);
+    ir_id k = tile_rem(b, at, done);
+    if (p->wide > 1) k = ir_add(b, ir_splat(b, k, p->wide), tile_ramp(b, p->wide, 0, 1));
     const fft_complex w = fft_root(s, ir_mul(b, k, ir_splat(b, u, p->wide)), done * radix);
-    ir_store(b, l->roots[0], tile_add(&s->k, at, l->table[i]), w.re);
-    ir_store(b, l->roots[1], tile_add(&s->k, at, l->table[i]), w.im);
+    ir_store(b, l->roots[0], tile_add(b, at, l->table[i]), w.re);
+    ir_store(b, l->roots[1], tile_add(b, at, l->table[i]), w.im);
     ir_end(b);
     p->wide = wide;
 }
@@ -101,45 +101,45 @@ static void make_roots(lines *l, uint32_t i, uint32_t done) {
 /* Elements `from` to `from + count` of the line, of which a vector begins at number `at`: are they
  * all below `size`, and where does the line end, if not? */
 static ir_id end_of(lines *l, uint32_t from, uint32_t count, uint32_t size, ir_id base) {
-    const ir_id end = tile_add(&l->s->k, base, size * l->s->inner);
+    const ir_id end = tile_add(l->s->k.b, base, size * l->s->inner);
     return from + count <= size ? IR_NO_ID : end;
 }
 
 static fft_complex element(lines *l, uint32_t step, uint32_t u, ir_id own, ir_id base) {
     fft *s = l->s;
-    tile_kernel *k = &s->k;
+    ir_builder *b = s->k.b;
     const uint32_t count = s->n / s->p.radix[step], from = u * count, size = s->n_in;
-    const ir_id at = tile_add(k, own, from);
+    const ir_id at = tile_add(b, own, from);
     if (step) {
         ir_memory *held = l->held[(step - 1) % 2];
-        const ir_id place = tile_mul(k, at, l->apart);
-        return (fft_complex){ir_load(k->b, held[0], place, s->p.wide),
-                             ir_load(k->b, held[1], place, s->p.wide)};
+        const ir_id place = tile_mul(b, at, l->apart);
+        return (fft_complex){ir_load(b, held[0], place, s->p.wide),
+                             ir_load(b, held[1], place, s->p.wide)};
     }
     if (from >= size) return (fft_complex){fft_number(s, 0), fft_number(s, 0)};
     const ir_id end = end_of(l, from, count, size, base);
-    return fft_load(s, ir_add(k->b, base, tile_mul(k, at, s->inner)), s->real_in, end == IR_NO_ID,
+    return fft_load(s, ir_add(b, base, tile_mul(b, at, s->inner)), s->real_in, end == IR_NO_ID,
                     end);
 }
 
 static void keep(lines *l, uint32_t step, uint32_t u, ir_id to, uint32_t done, fft_complex x,
                  ir_id base) {
     fft *s = l->s;
-    tile_kernel *k = &s->k;
+    ir_builder *b = s->k.b;
     const uint32_t from = u * done, size = s->n_out;
-    const ir_id at = tile_add(k, to, from);
+    const ir_id at = tile_add(b, to, from);
     if (step + 1 < s->p.n_step) {
         ir_memory *held = l->held[step % 2];
-        ir_store(k->b, held[0], tile_mul(k, at, l->apart), x.re);
-        ir_store(k->b, held[1], tile_mul(k, at, l->apart), x.im);
+        ir_store(b, held[0], tile_mul(b, at, l->apart), x.re);
+        ir_store(b, held[1], tile_mul(b, at, l->apart), x.im);
         return;
     }
     if (from >= size) return;
-    if (s->scale != 1) x.re = ir_mul(k->b, x.re, fft_number(s, s->scale));
-    if (s->scale != 1 && !s->real_out) x.im = ir_mul(k->b, x.im, fft_number(s, s->scale));
+    if (s->scale != 1) x.re = ir_mul(b, x.re, fft_number(s, s->scale));
+    if (s->scale != 1 && !s->real_out) x.im = ir_mul(b, x.im, fft_number(s, s->scale));
     const ir_id end = end_of(l, from, done, size, base);
-    fft_store(s, ir_add(k->b, base, tile_mul(k, at, s->inner)), x, s->real_out, end == IR_NO_ID,
-              end, 1);
+    fft_store(s, ir_add(b, base, tile_mul(b, at, s->inner)), x, s->real_out, end == IR_NO_ID, end,
+              1);
 }
 
 static void turn(lines *l, uint32_t step, uint32_t done, ir_id k, fft_complex *x) {
@@ -147,7 +147,7 @@ static void turn(lines *l, uint32_t step, uint32_t done, ir_id k, fft_complex *x
     ir_builder *b = s->k.b;
     const uint32_t wide = l->alone ? s->p.wide : 1;
     for (uint32_t u = 1; u < s->p.radix[step]; u++) {
-        const ir_id at = tile_add(&s->k, k, l->table[step] + (u - 1) * done),
+        const ir_id at = tile_add(b, k, l->table[step] + (u - 1) * done),
                     re = ir_load(b, l->roots[0], at, wide), im = ir_load(b, l->roots[1], at, wide);
         x[u] = fft_times(s, x[u],
                          (fft_complex){ir_splat(b, re, s->p.wide), ir_splat(b, im, s->p.wide)});
@@ -157,20 +157,19 @@ static void turn(lines *l, uint32_t step, uint32_t done, ir_id k, fft_complex *x
 /* `done`: frequencies behind it. in, out: where the line begins in memory. */
 static void make_step(lines *l, uint32_t step, uint32_t done, ir_id in, ir_id out) {
     fft *s = l->s;
-    tile_kernel *k = &s->k;
-    ir_builder *b = k->b;
+    ir_builder *b = s->k.b;
     const uint32_t radix = s->p.radix[step], count = s->n / radix, blocks = count / done;
     const ir_id zero = ir_u32(b, 0), unit = ir_u32(b, l->alone ? s->p.wide : 1);
     fft_complex x[FFT_RADIX_MAX];
     ir_id own, to, at = zero;
     if (done == 1) {
         own = ir_loop(b, zero, ir_u32(b, count), unit);
-        to = tile_mul(k, own, radix);
+        to = tile_mul(b, own, radix);
     } else {
         const ir_id block = ir_loop(b, zero, ir_u32(b, blocks), ir_u32(b, 1));
         at = ir_loop(b, zero, ir_u32(b, done), unit);
-        own = ir_add(b, tile_mul(k, block, done), at);
-        to = ir_add(b, tile_mul(k, block, done * radix), at);
+        own = ir_add(b, tile_mul(b, block, done), at);
+        to = ir_add(b, tile_mul(b, block, done * radix), at);
     }
     for (uint32_t u = 0; u < radix; u++) x[u] = element(l, step, u, own, in);
     if (done > 1) turn(l, step, done, at, x);
@@ -178,8 +177,8 @@ static void make_step(lines *l, uint32_t step, uint32_t done, ir_id in, ir_id ou
     if (l->alone && done == 1) {
         ir_id re[FFT_RADIX_MAX], im[FFT_RADIX_MAX];
         for (uint32_t u = 0; u < radix; u++) re[u] = x[u].re, im[u] = x[u].im;
-        tile_turn(&s->k, re, radix);
-        tile_turn(&s->k, im, radix);
+        tile_turn(b, re, radix);
+        tile_turn(b, im, radix);
         for (uint32_t u = 0; u < radix; u++) x[u] = (fft_complex){re[u], im[u]};
         done = s->p.wide;
     }
@@ -191,18 +190,17 @@ static void make_step(lines *l, uint32_t step, uint32_t done, ir_id in, ir_id ou
 /* Where the line begins, of `size` elements. */
 static ir_id begin_of(const lines *l, ir_id line, uint32_t size) {
     fft *s = l->s;
-    tile_kernel *k = &s->k;
-    const ir_id first = tile_mul(k, line, l->apart);
-    return ir_add(k->b, tile_mul(k, tile_div(k, first, s->inner), size * s->inner),
-                  tile_rem(k, first, s->inner));
+    ir_builder *b = s->k.b;
+    const ir_id first = tile_mul(b, line, l->apart);
+    return ir_add(b, tile_mul(b, tile_div(b, first, s->inner), size * s->inner),
+                  tile_rem(b, first, s->inner));
 }
 
-beryl_status fft_lines(fft *s, beryl_error *error) {
+beryl_status fft_lines(fft *s) {
     tile_kernel *k = &s->k;
     const fft_pass *p = &s->p;
     lines all = {.s = s, .alone = s->inner == 1, .apart = s->inner == 1 ? 1 : p->wide}, *l = &all;
-    tile_begin(k, s->l, s->node, "fft", 1);
-    ir_builder *b = k->b;
+    ir_builder *b = tile_begin(k, s->l, "fft", 1);
     s->from = tile_read(k, "x", s->node->in[0]);
     s->to = tile_write(k, "y", s->node->out[0]);
     s->from.anywhere = s->to.anywhere = true;
@@ -217,12 +215,12 @@ beryl_status fft_lines(fft *s, beryl_error *error) {
     }
     for (uint32_t i = 1, done = p->radix[0]; i < p->n_step; done *= p->radix[i++])
         make_roots(l, i, done);
-    const ir_id from = tile_mul(k, tile_group(k), p->lines),
-                end = ir_min(b, tile_add(k, from, p->lines), s->count),
+    const ir_id from = tile_mul(b, tile_group(b), p->lines),
+                end = ir_min(b, tile_add(b, from, p->lines), s->count),
                 line = ir_loop(b, from, end, ir_u32(b, 1)), in = begin_of(l, line, s->n_in),
                 out = begin_of(l, line, s->n_out);
     for (uint32_t i = 0, done = 1; i < p->n_step; done *= p->radix[i++])
         make_step(l, i, done, in, out);
     ir_end(b);
-    return tile_end(k, count, p->lines, error);
+    return tile_end(k, count, p->lines);
 }

@@ -35,15 +35,15 @@ ir_memory tile_grouped_list(tile_kernel *k, const tile_grouped *g) {
     return list_of(k, g, IR_READ);
 }
 
-void tile_grouped_range(tile_kernel *k, ir_memory list, ir_id expert, ir_id *first, ir_id *n) {
-    ir_id at = tile_mul(k, expert, 2);
-    *first = ir_load(k->b, list, at, 1);
-    *n = ir_load(k->b, list, tile_add(k, at, 1), 1);
+void tile_grouped_range(ir_builder *b, ir_memory list, ir_id expert, ir_id *first, ir_id *n) {
+    ir_id at = tile_mul(b, expert, 2);
+    *first = ir_load(b, list, at, 1);
+    *n = ir_load(b, list, tile_add(b, at, 1), 1);
 }
 
-ir_id tile_grouped_pair(tile_kernel *k, const tile_grouped *g, ir_memory list, ir_id first,
+ir_id tile_grouped_pair(ir_builder *b, const tile_grouped *g, ir_memory list, ir_id first,
                         ir_id i) {
-    return ir_load(k->b, list, tile_add(k, ir_add(k->b, first, i), 2 * g->n_expert), 1);
+    return ir_load(b, list, tile_add(b, ir_add(b, first, i), 2 * g->n_expert), 1);
 }
 
 typedef struct grouping {
@@ -56,20 +56,18 @@ typedef struct grouping {
 /* What pair i has, compared with this workgroup's expert by op, as 0 or 1. */
 static ir_id is(grouping *m, ir_op op, ir_id i) {
     ir_builder *b = m->k.b;
-    ir_id at = ir_fma(b, tile_div(&m->k, i, m->g->n_used), m->stride, m->offset);
+    ir_id at = ir_fma(b, tile_div(b, i, m->g->n_used), m->stride, m->offset);
     ir_id id =
-        ir_cast(b, IR_U32, ir_load(b, m->ids, ir_add(b, at, tile_rem(&m->k, i, m->g->n_used)), 1));
+        ir_cast(b, IR_U32, ir_load(b, m->ids, ir_add(b, at, tile_rem(b, i, m->g->n_used)), 1));
     id = ir_select(b, ir_lt(b, id, ir_u32(b, m->g->n_expert)), id, ir_u32(b, 0));
     return ir_select(b, ir_binary(b, op, id, m->expert), ir_u32(b, 1), ir_u32(b, 0));
 }
 
-beryl_status tile_group_pairs(lowering *l, const graph_node *node, const tile_grouped *g,
-                              beryl_error *error) {
+beryl_status tile_group_pairs(lowering *l, const tile_grouped *g) {
     const uint32_t most = tile_lanes(l, g->bound), lanes = most < LANES_MAX ? most : LANES_MAX;
     grouping m = {.g = g};
     tile_kernel *k = &m.k;
-    tile_begin(k, l, node, "group_pairs", lanes);
-    ir_builder *b = k->b;
+    ir_builder *b = tile_begin(k, l, "group_pairs", lanes);
     m.ids = tile_read(k, "ids", g->ids_value);
     /* before this expert, of it; in lanes before too */
     ir_memory list = list_of(k, g, IR_READ_WRITE), found[2], sums[3];
@@ -80,7 +78,7 @@ beryl_status tile_group_pairs(lowering *l, const graph_node *node, const tile_gr
     ir_id n = tile_count(k, "n", g->n), zero = ir_u32(b, 0), one = ir_u32(b, 1),
           local = ir_local(b, 0);
     m.expert = ir_group(b, 0);
-    ir_id each = tile_div(k, tile_add(k, n, lanes - 1), lanes),
+    ir_id each = tile_div(b, tile_add(b, n, lanes - 1), lanes),
           from = ir_min(b, ir_mul(b, local, each), n);
     ir_id to = ir_min(b, ir_add(b, from, each), n);
     for (uint32_t i = 0; i < 3; i++) ir_set(b, sums[i], zero);
@@ -101,18 +99,18 @@ beryl_status tile_group_pairs(lowering *l, const graph_node *node, const tile_gr
     }
     ir_end(b);
     ir_if(b, ir_eq(b, local, zero));
-    ir_id range = tile_mul(k, m.expert, 2);
+    ir_id range = tile_mul(b, m.expert, 2);
     ir_store(b, list, range, ir_get(b, sums[0]));
-    ir_store(b, list, tile_add(k, range, 1), ir_get(b, sums[1]));
+    ir_store(b, list, tile_add(b, range, 1), ir_get(b, sums[1]));
     ir_end(b);
     ir_set(b, sums[2],
-           tile_add(k, ir_add(b, ir_get(b, sums[0]), ir_get(b, sums[2])), 2 * g->n_expert));
+           tile_add(b, ir_add(b, ir_get(b, sums[0]), ir_get(b, sums[2])), 2 * g->n_expert));
     i = ir_loop(b, from, to, one);
     ir_if(b, ir_ne(b, is(&m, IR_EQ, i), zero));
     ir_id at = ir_get(b, sums[2]);
     ir_store(b, list, at, i);
-    ir_set(b, sums[2], tile_add(k, at, 1));
+    ir_set(b, sums[2], tile_add(b, at, 1));
     ir_end(b);
     ir_end(b);
-    return tile_end(k, (lower_count){g->n_expert, 0}, 1, error);
+    return tile_end(k, (lower_count){g->n_expert, 0}, 1);
 }

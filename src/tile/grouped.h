@@ -20,15 +20,13 @@ bool tile_grouped_of(const lowering *l, const graph_node *node, tile_grouped *g)
 uint32_t tile_grouped_each(const tile_grouped *g);
 /* The step that leaves the list in scratch memory of the node. Ids that name no expert count as
  * 0. */
-beryl_status tile_group_pairs(lowering *l, const graph_node *node, const tile_grouped *g,
-                              beryl_error *error);
+beryl_status tile_group_pairs(lowering *l, const tile_grouped *g);
 
 /* The list in a kernel: of each expert where its pairs begin and how many there are, then the
  * pairs. */
 ir_memory tile_grouped_list(tile_kernel *k, const tile_grouped *g);
-void tile_grouped_range(tile_kernel *k, ir_memory list, ir_id expert, ir_id *first, ir_id *n);
+void tile_grouped_range(ir_builder *b, ir_memory list, ir_id expert, ir_id *first, ir_id *n);
 /* Pair `i` of those that begin at `first`. */
-ir_id tile_grouped_pair(tile_kernel *k, const tile_grouped *g, ir_memory list, ir_id first,
-                        ir_id i);
+ir_id tile_grouped_pair(ir_builder *b, const tile_grouped *g, ir_memory list, ir_id first, ir_id i);
 
 #endif

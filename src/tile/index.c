@@ -13,8 +13,7 @@ const char *const tile_sizes_of_run[GRAPH_RANK_MAX] = {"n0", "n1", "n2", "n3", "
 
 /* ---- an element a lane ----------------------------------------------------------------------- */
 
-ir_id tile_index_at(tile_kernel *k, ir_memory ids, ir_id at, ir_id size, ir_id *inside) {
-    ir_builder *b = k->b;
+ir_id tile_index_at(ir_builder *b, ir_memory ids, ir_id at, ir_id size, ir_id *inside) {
     const ir_id x = ir_load(b, ids, at, 1);
     const ir_instruction *i = ir_at(b, x);
     if (!i || i->type == IR_I32) {
@@ -57,9 +56,8 @@ typedef struct moved {
 } moved;
 
 /* Where it lies. clamped: what is beyond the end lies where the last ones do. */
-static moved moved_at(tile_kernel *k, const lower_walk *w, const ir_id *start, const ir_id *size,
+static moved moved_at(ir_builder *b, const lower_walk *w, const ir_id *start, const ir_id *size,
                       ir_id number, bool clamped) {
-    ir_builder *b = k->b;
     moved m = {.at = {start[OUT], start[IDS], start[FROM]}};
     for (uint32_t i = w->n; i-- > 0;) {
         ir_id index = i ? ir_mod(b, number, size[i]) : number;
@@ -67,19 +65,18 @@ static moved moved_at(tile_kernel *k, const lower_walk *w, const ir_id *start, c
         else m.inside = ir_lt(b, index, size[i]);
         if (!i && clamped) index = ir_min(b, index, ir_sub(b, size[i], ir_u32(b, 1)));
         for (uint32_t j = 0; j < MOVED; j++)
-            if (w->stride[j][i]) m.at[j] = ir_add(b, m.at[j], tile_mul(k, index, w->stride[j][i]));
+            if (w->stride[j][i]) m.at[j] = ir_add(b, m.at[j], tile_mul(b, index, w->stride[j][i]));
     }
     return m;
 }
 
-static void hold(tile_kernel *k, const moving *m, ir_memory x, const moved *o, ir_type type,
+static void hold(ir_builder *b, const moving *m, ir_memory x, const moved *o, ir_type type,
                  uint32_t wide) {
-    ir_builder *b = k->b;
     const ir_id zero = ir_u32(b, 0);
     ir_store(b, o->held, zero, ir_number(b, type, wide, 0));
     ir_if(b, o->within); /* what is not there is not read */
     ir_store(b, o->held, zero,
-             ir_load(b, x, ir_add(b, o->at[FROM], tile_mul(k, o->place, m->step)), wide));
+             ir_load(b, x, ir_add(b, o->at[FROM], tile_mul(b, o->place, m->step)), wide));
     ir_end(b);
 }
 
@@ -130,14 +127,13 @@ static bool are_near(const lowering *l, const moving *m, const lower_walk *w,
 
 /* A workgroup a row, whose elements it keeps. */
 static beryl_status move_near(lowering *l, const graph_node *node, const moving *m,
-                              const lower_walk *w, beryl_error *error) {
+                              const lower_walk *w) {
     const ir_type type = tile_element(graph_tensor_at(l->g, node->out[0])->type);
     const uint32_t n = m->size.size, length = (uint32_t)w->size[w->n - 1].factor;
     lower_walk outer = *w;
     outer.n--;
     tile_kernel k;
-    tile_begin(&k, l, node, m->name, MANY_LANES);
-    ir_builder *b = k.b;
+    ir_builder *b = tile_begin(&k, l, m->name, MANY_LANES);
     const ir_memory to = tile_write(&k, "out", node->out[0]), ids = tile_read(&k, "ids", m->ids),
                     x = tile_read(&k, "x", m->x), row = ir_workgroup(b, type, n);
     const ir_id start[MOVED] = {ir_u32(b, 0), tile_u32(&k, "ids_offset", m->index.offset),
@@ -147,11 +143,11 @@ static beryl_status move_near(lowering *l, const graph_node *node, const moving 
         size[i] = tile_count(&k, tile_sizes_of_run[i], w->size[i]);
     const uint32_t turn = MANY_LANES * ITEMS;
     const ir_id local = ir_local(b, 0), zero = ir_u32(b, 0);
-    const moved at = moved_at(&k, &outer, start, size, tile_group(&k), true);
+    const moved at = moved_at(b, &outer, start, size, tile_group(b), true);
     ir_id own[ITEMS], value[ITEMS], within[ITEMS];
     ir_id first = ir_loop(b, local, ir_u32(b, n), ir_u32(b, turn));
     for (uint32_t i = 0; i < ITEMS; i++) {
-        own[i] = tile_add(&k, first, i * MANY_LANES);
+        own[i] = tile_add(b, first, i * MANY_LANES);
         const ir_id known = n % turn ? ir_min(b, own[i], ir_u32(b, n - 1)) : own[i];
         value[i] = ir_load(b, x, ir_add(b, at.at[FROM], known), 1);
     }
@@ -165,9 +161,9 @@ static beryl_status move_near(lowering *l, const graph_node *node, const moving 
     ir_if(b, at.inside);
     first = ir_loop(b, local, ir_u32(b, length), ir_u32(b, turn));
     for (uint32_t i = 0; i < ITEMS; i++) {
-        own[i] = tile_add(&k, first, i * MANY_LANES);
+        own[i] = tile_add(b, first, i * MANY_LANES);
         const ir_id known = length % turn ? ir_min(b, own[i], ir_u32(b, length - 1)) : own[i];
-        value[i] = tile_index_at(&k, ids, ir_add(b, at.at[IDS], known), ir_u32(b, n), &within[i]);
+        value[i] = tile_index_at(b, ids, ir_add(b, at.at[IDS], known), ir_u32(b, n), &within[i]);
     }
     for (uint32_t i = 0; i < ITEMS; i++) {
         const ir_id found = ir_load(b, row, ir_select(b, within[i], value[i], zero), 1);
@@ -177,7 +173,7 @@ static beryl_status move_near(lowering *l, const graph_node *node, const moving 
         if (length % turn) ir_end(b);
     }
     ir_end(b), ir_end(b);
-    return tile_end(&k, lower_walk_count(l, &outer), 1, error);
+    return tile_end(&k, lower_walk_count(l, &outer), 1);
 }
 
 /* Along lines on a processor, from end to end: of one index, as vectors, else of an index each. */
@@ -189,7 +185,7 @@ static bool are_lines(const lowering *l, const moving *m, const lower_walk *w) {
 }
 
 static beryl_status move_lines(lowering *l, const graph_node *node, const moving *m,
-                               const lower_walk *w, beryl_error *error) {
+                               const lower_walk *w) {
     static const ir_type words[] = {[1] = IR_U8, [2] = IR_U16, [4] = IR_U32, [8] = IR_U64};
     const ir_type type =
         words[ir_type_bytes(tile_element(graph_tensor_at(l->g, node->out[0])->type))];
@@ -202,8 +198,7 @@ static beryl_status move_lines(lowering *l, const graph_node *node, const moving
     outer.n--;
     lower_walk_pad(&outer, 1);
     tile_kernel k;
-    tile_begin(&k, l, node, m->name, 1);
-    ir_builder *b = k.b;
+    ir_builder *b = tile_begin(&k, l, m->name, 1);
     ir_memory to = tile_bind(&k, "out", node->out[0], type, IR_READ_WRITE),
               ids = tile_read(&k, "ids", m->ids), x = tile_bind(&k, "x", m->x, type, IR_READ);
     to.anywhere = x.anywhere = true;
@@ -215,14 +210,14 @@ static beryl_status move_lines(lowering *l, const graph_node *node, const moving
     for (uint32_t i = 0; i < outer.n; i++)
         size[i] = tile_count(&k, tile_sizes_of_run[i], outer.size[i]);
     const lower_count count = lower_walk_count(l, &outer);
-    const ir_id begin = tile_mul(&k, tile_group(&k), lines),
-                end = ir_min(b, tile_add(&k, begin, lines), tile_count(&k, "lines", count)),
+    const ir_id begin = tile_mul(b, tile_group(b), lines),
+                end = ir_min(b, tile_add(b, begin, lines), tile_count(&k, "lines", count)),
                 line = ir_loop(b, begin, end, one);
-    const moved at = moved_at(&k, &outer, start, size, line, false);
+    const moved at = moved_at(b, &outer, start, size, line, false);
     ir_if(b, at.inside);
     if (one_index) {
-        place = tile_index_at(&k, ids, at.at[IDS], table, &within);
-        const ir_id from = ir_add(b, at.at[FROM], tile_mul(&k, place, m->step));
+        place = tile_index_at(b, ids, at.at[IDS], table, &within);
+        const ir_id from = ir_add(b, at.at[FROM], tile_mul(b, place, m->step));
         ir_if(b, within);
         ir_id i = ir_loop(b, zero, length, ir_u32(b, wide));
         ir_store(b, to, ir_add(b, at.at[OUT], i), ir_load(b, x, ir_add(b, from, i), wide));
@@ -233,20 +228,20 @@ static beryl_status move_lines(lowering *l, const graph_node *node, const moving
         ir_end(b), ir_end(b);
     } else {
         const ir_id i = ir_loop(b, zero, length, one);
-        place = tile_index_at(&k, ids, ir_add(b, at.at[IDS], tile_mul(&k, i, w->stride[IDS][last])),
+        place = tile_index_at(b, ids, ir_add(b, at.at[IDS], tile_mul(b, i, w->stride[IDS][last])),
                               table, &within);
-        ir_id from = tile_mul(&k, ir_select(b, within, place, zero), m->step);
+        ir_id from = tile_mul(b, ir_select(b, within, place, zero), m->step);
         if (w->stride[FROM][last]) from = ir_add(b, from, i);
         from = ir_load(b, x, ir_add(b, at.at[FROM], from), 1);
         ir_store(b, to, ir_add(b, at.at[OUT], i), ir_select(b, within, from, none));
         ir_end(b);
     }
     ir_end(b), ir_end(b);
-    return tile_end(&k, count, lines, error);
+    return tile_end(&k, count, lines);
 }
 
 /* A lane moves several where there are many, and asks for all of their indices first. */
-static beryl_status move(lowering *l, const graph_node *node, const moving *m, beryl_error *error) {
+static beryl_status move(lowering *l, const graph_node *node, const moving *m) {
     static const char *const offsets[MOVED] = {"", "ids_offset", "x_offset"};
     const graph_tensor *out = graph_tensor_at(l->g, node->out[0]);
     const graph_tensor *t[MOVED] = {out, &m->index, &m->from};
@@ -254,13 +249,13 @@ static beryl_status move(lowering *l, const graph_node *node, const moving *m, b
     lower_walk_pad(&w, 1);
     if (BUILD_HAS_C_TEXTS && are_lines(l, m, &w)) {
         walk_strips(m, &w, out->type, CACHE_HOST);
-        return move_lines(l, node, m, &w, error);
+        return move_lines(l, node, m, &w);
     }
     const uint32_t wide = makes_fours(m, &w, out) ? 4 : 1;
     const bool many = m->ids && m->x && !tile_serial(l) &&
                       graph_element_bound(out) / wide >= MANY &&
                       l->caps->workgroup_invocations >= MANY_LANES;
-    if (many && are_near(l, m, &w, out)) return move_near(l, node, m, &w, error);
+    if (many && are_near(l, m, &w, out)) return move_near(l, node, m, &w);
     if (many) walk_strips(m, &w, out->type, CACHE_GPU);
     w.size[w.n - 1].factor /= wide;
     for (uint32_t i = 0; i < MOVED; i++) w.stride[i][w.n - 1] *= wide;
@@ -268,8 +263,7 @@ static beryl_status move(lowering *l, const graph_node *node, const moving *m, b
     const lower_count count = lower_walk_count(l, &w);
     const ir_type type = tile_element(out->type);
     tile_kernel k;
-    tile_begin(&k, l, node, m->name, lanes);
-    ir_builder *b = k.b;
+    ir_builder *b = tile_begin(&k, l, m->name, lanes);
     ir_memory to = tile_write(&k, "out", node->out[0]), ids = {0}, x = {0};
     if (m->ids) ids = tile_read(&k, "ids", m->ids);
     if (m->x) x = tile_read(&k, "x", m->x);
@@ -283,36 +277,36 @@ static beryl_status move(lowering *l, const graph_node *node, const moving *m, b
     for (uint32_t i = 0; i < n_item && m->ids && m->x; i++)
         item[i].held = ir_register(b, type, wide);
     const ir_id first =
-        many ? ir_fma(b, tile_group(&k), ir_u32(b, lanes * ITEMS), ir_local(b, 0)) : tile_lane(&k);
+        many ? ir_fma(b, tile_group(b), ir_u32(b, lanes * ITEMS), ir_local(b, 0)) : tile_lane(&k);
     for (uint32_t i = 0; i < n_item; i++) {
         const ir_memory held = item[i].held;
-        item[i] = moved_at(&k, &w, at, size, tile_add(&k, first, i * lanes), many);
+        item[i] = moved_at(b, &w, at, size, tile_add(b, first, i * lanes), many);
         item[i].held = held;
-        if (many) item[i].place = tile_index_at(&k, ids, item[i].at[IDS], n, &item[i].within);
+        if (many) item[i].place = tile_index_at(b, ids, item[i].at[IDS], n, &item[i].within);
     }
-    for (uint32_t i = 0; i < n_item && many; i++) hold(&k, m, x, &item[i], type, wide);
+    for (uint32_t i = 0; i < n_item && many; i++) hold(b, m, x, &item[i], type, wide);
     for (uint32_t i = 0; i < n_item; i++) {
         moved *o = &item[i];
         ir_if(b, o->inside);
         if (!m->x) {
-            o->place = tile_index_at(&k, ids, o->at[IDS], ir_u32(b, m->size.size), &o->within);
+            o->place = tile_index_at(b, ids, o->at[IDS], ir_u32(b, m->size.size), &o->within);
             const ir_id here = ir_and(b, o->within, ir_eq(b, o->place, o->at[FROM]));
             ir_store(b, to, o->at[OUT], ir_cast(b, type, here));
         } else if (!m->ids) {
             ir_store(b, to, o->at[OUT], ir_load(b, x, o->at[FROM], wide));
         } else {
             if (!many) {
-                o->place = tile_index_at(&k, ids, o->at[IDS], n, &o->within);
-                hold(&k, m, x, o, type, wide);
+                o->place = tile_index_at(b, ids, o->at[IDS], n, &o->within);
+                hold(b, m, x, o, type, wide);
             }
             ir_store(b, to, o->at[OUT], ir_load(b, o->held, zero, wide));
         }
         ir_end(b);
     }
-    return tile_end(&k, count, lanes * n_item, error);
+    return tile_end(&k, count, lanes * n_item);
 }
 
-beryl_status tile_gather(lowering *l, const graph_node *node, beryl_error *error) {
+beryl_status tile_gather(lowering *l, const graph_node *node) {
     const graph_tensor *x = graph_tensor_at(l->g, node->in[0]),
                        *out = graph_tensor_at(l->g, node->out[0]);
     const uint32_t axis = node->attr.gather.axis;
@@ -322,10 +316,10 @@ beryl_status tile_gather(lowering *l, const graph_node *node, beryl_error *error
     m.size = x->dim[axis];
     memcpy(m.from.dim, out->dim, sizeof m.from.dim);
     m.from.stride[axis] = 0;
-    return move(l, node, &m, error);
+    return move(l, node, &m);
 }
 
-beryl_status tile_one_hot(lowering *l, const graph_node *node, beryl_error *error) {
+beryl_status tile_one_hot(lowering *l, const graph_node *node) {
     const graph_tensor *out = graph_tensor_at(l->g, node->out[0]);
     moving m = {.name = "one_hot", .ids = node->in[0], .from = *out};
     const uint32_t last = out->rank - 1u;
@@ -335,11 +329,10 @@ beryl_status tile_one_hot(lowering *l, const graph_node *node, beryl_error *erro
     memset(m.from.stride, 0, sizeof m.from.stride);
     m.from.stride[last] = 1;
     m.size = out->dim[last];
-    return move(l, node, &m, error);
+    return move(l, node, &m);
 }
 
-beryl_status tile_copy_input(lowering *l, const graph_node *node, const char *name,
-                             beryl_error *error) {
+beryl_status tile_copy_input(lowering *l, const graph_node *node, const char *name) {
     const moving m = {.name = name, .x = node->in[0], .from = *graph_tensor_at(l->g, node->in[0])};
-    return move(l, node, &m, error);
+    return move(l, node, &m);
 }

@@ -8,9 +8,8 @@
 extern const char *const tile_sizes_of_run[GRAPH_RANK_MAX];
 
 /* An index as a place below `size`; *inside: it is one. */
-ir_id tile_index_at(tile_kernel *k, ir_memory ids, ir_id at, ir_id size, ir_id *inside);
+ir_id tile_index_at(ir_builder *b, ir_memory ids, ir_id at, ir_id size, ir_id *inside);
 /* A dispatch that copies the node's first input to its first output. */
-beryl_status tile_copy_input(lowering *l, const graph_node *node, const char *name,
-                             beryl_error *error);
+beryl_status tile_copy_input(lowering *l, const graph_node *node, const char *name);
 
 #endif

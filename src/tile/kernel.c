@@ -30,6 +30,10 @@ bool tile_serial(const lowering *l) {
     return device_is_processor(l->caps);
 }
 
+uint32_t tile_units(const device_caps *caps) {
+    return caps->compute_units ? caps->compute_units : 128;
+}
+
 /* Intel's drivers choose 8, 16 or 32 for each program. */
 uint32_t tile_span(const device_caps *caps) {
     return caps->vendor == 0x8086 ? 8 : caps->subgroup_size < 32 ? caps->subgroup_size : 32;
@@ -55,23 +59,22 @@ uint32_t tile_lanes_chosen(lowering *l, uint32_t n) {
     return tile_choose(l, "lanes", rule, least, most);
 }
 
-static void begin(tile_kernel *k, lowering *l, const graph_node *node, const char *name,
-                  uint32_t lanes, uint32_t n_item) {
-    *k = (tile_kernel){.l = l, .node = node, .name = name, .lanes = lanes, .n_item = n_item};
+static ir_builder *begin(tile_kernel *k, lowering *l, const char *name, uint32_t lanes,
+                         uint32_t n_item) {
+    *k = (tile_kernel){.l = l, .name = name, .lanes = lanes, .n_item = n_item};
     k->wide = l->caps->kind == DEVICE_HOST || (lanes == 1 && device_is_compiled(l->caps))
                   ? TILE_RUN
                   : WIDE_GPU;
     base_arena_init(&k->arena, l->store->heap);
-    k->b = ir_begin(&k->arena, name, lanes * n_item, 1, 1);
+    return k->b = ir_begin(&k->arena, name, lanes * n_item, 1, 1);
 }
 
-void tile_begin(tile_kernel *k, lowering *l, const graph_node *node, const char *name,
-                uint32_t lanes) {
-    begin(k, l, node, name, lanes, 1);
+ir_builder *tile_begin(tile_kernel *k, lowering *l, const char *name, uint32_t lanes) {
+    return begin(k, l, name, lanes, 1);
 }
 
-void tile_begin_items(tile_kernel *k, lowering *l, const graph_node *node, const char *name) {
-    begin(k, l, node, name, 1, device_makes_vectors(l->caps) ? ITEMS : 1);
+ir_builder *tile_begin_items(tile_kernel *k, lowering *l, const char *name) {
+    return begin(k, l, name, 1, device_makes_vectors(l->caps) ? ITEMS : 1);
 }
 
 ir_id tile_item(tile_kernel *k) {
@@ -80,7 +83,7 @@ ir_id tile_item(tile_kernel *k) {
 }
 
 ir_id tile_items(tile_kernel *k) {
-    return tile_mul(k, ir_groups(k->b, 0), k->n_item);
+    return tile_mul(k->b, ir_groups(k->b, 0), k->n_item);
 }
 
 ir_type tile_element(base_type type) {
@@ -247,19 +250,18 @@ static beryl_status print(base_arena *arena, const ir_kernel *kernel, const char
 /* The kernel after the passes, as text of the device's language; what takes the IR itself gets
  * it as it was lowered, with its marks. */
 static beryl_status generate(lowering *l, base_arena *arena, const ir_kernel *kernel,
-                             const ir_schedule *schedule, lower_kernel *out, const char **entry,
-                             beryl_error *error) {
+                             const ir_schedule *schedule, lower_kernel *out, const char **entry) {
     device_program_desc desc;
     beryl_status status =
-        l->texts ? print(l->arena, kernel, &l->texts->before, &out->size, error) : BERYL_OK;
+        l->texts ? print(l->arena, kernel, &l->texts->before, &out->size, l->error) : BERYL_OK;
     if (status == BERYL_OK && l->language == DEVICE_IR)
-        return print(arena, kernel, (const char **)&out->text, &out->size, error);
-    if (status == BERYL_OK) status = ir_optimise(arena, kernel, schedule, &kernel, error);
+        return print(arena, kernel, (const char **)&out->text, &out->size, l->error);
+    if (status == BERYL_OK) status = ir_optimise(arena, kernel, schedule, &kernel, l->error);
     if (status == BERYL_OK && l->texts)
-        status = print(l->arena, kernel, &l->texts->after, &out->size, error);
+        status = print(l->arena, kernel, &l->texts->after, &out->size, l->error);
     if (status != BERYL_OK) return status;
     memcpy(out->workgroup, kernel->workgroup, sizeof out->workgroup);
-    status = codegen_make(arena, kernel, l->language, l->caps, &desc, error);
+    status = codegen_make(arena, kernel, l->language, l->caps, &desc, l->error);
     if (status != BERYL_OK) return status;
     out->size = desc.source_size;
     out->text = (char *)(uintptr_t)desc.source;
@@ -290,24 +292,23 @@ static uint64_t schedule_hash(const ir_schedule *s, uint64_t seed) {
 
 /* schedule NULL: none. */
 static beryl_status text_of(lowering *l, base_arena *arena, const ir_kernel *kernel,
-                            const ir_schedule *schedule, lower_kernel *out, const char **entry,
-                            beryl_error *error) {
-    beryl_status status = reflect(kernel, out, error);
+                            const ir_schedule *schedule, lower_kernel *out, const char **entry) {
+    beryl_status status = reflect(kernel, out, l->error);
     if (status != BERYL_OK) return status;
     out->hash = ir_hash(kernel, HASH_SEED + (uint32_t)l->language);
     if (schedule) out->hash = schedule_hash(schedule, out->hash);
     if (lower_program_known(l, out->hash)) return BERYL_OK;
-    status = ir_verify(l->store->heap, kernel, error);
-    return status == BERYL_OK ? generate(l, arena, kernel, schedule, out, entry, error) : status;
+    status = ir_verify(l->store->heap, kernel, l->error);
+    return status == BERYL_OK ? generate(l, arena, kernel, schedule, out, entry) : status;
 }
 
 static beryl_status step_of(tile_kernel *k, const ir_kernel *kernel, const ir_schedule *schedule,
-                            const lower_count *counts, const uint32_t *per, beryl_error *error) {
+                            const lower_count *counts, const uint32_t *per) {
     lower_kernel text;
     const char *entry = NULL;
-    beryl_status status = text_of(k->l, &k->arena, kernel, schedule, &text, &entry, error);
+    beryl_status status = text_of(k->l, &k->arena, kernel, schedule, &text, &entry);
     if (status != BERYL_OK) return status;
-    lower_step *s = lower_step_begin(k->l, k->node, k->name, entry, &text);
+    lower_step *s = lower_step_begin(k->l, k->name, entry, &text);
     for (uint32_t i = 0; i < k->n_place; i++) {
         const tile_place *p = &k->places[i];
         if (p->kind == TILE_VALUE) lower_bind(s, k->names[i], p->value);
@@ -325,7 +326,7 @@ static beryl_status step_of(tile_kernel *k, const ir_kernel *kernel, const ir_sc
     lower_groups_3d(s, counts[0], per[0], counts[1], per[1], counts[2], per[2]);
     if (schedule && !k->joins) lower_groups_share(s);
     if (k->once) lower_once(s);
-    return lower_step_end(s, error);
+    return lower_step_end(s);
 }
 
 /* Powers of two alone, and no large ones, so that shapes share a kernel. */
@@ -347,24 +348,24 @@ static bool is_trial(const tile_kernel *k) {
 }
 
 /* Takes the kernel's arena. */
-static beryl_status keep_trial(tile_kernel *k, tile_made *made, beryl_error *error) {
+static beryl_status keep_trial(tile_kernel *k, tile_made *made) {
     tile_made *to = base_vec_add(k->l->store->heap, &k->l->choices->made);
     made->k = *k;
     if (to) *to = *made;
     else base_arena_fini(&k->arena);
-    return to ? BERYL_OK : base_no_memory(error);
+    return to ? BERYL_OK : base_no_memory(k->l->error);
 }
 
 beryl_status tile_end_3d(tile_kernel *k, lower_count x, uint32_t per_x, lower_count y,
-                         uint32_t per_y, lower_count z, uint32_t per_z, beryl_error *error) {
-    tile_made made = {.counts = {x, y, z}, .per = {per_x * k->n_item, per_y, per_z}};
-    beryl_status status =
-        is_trial(k) ? ir_finish(k->b, &made.kernel, error) : ir_take(k->b, &made.kernel, error);
-    if (status == BERYL_OK && is_trial(k)) return keep_trial(k, &made, error);
+                         uint32_t per_y, lower_count z) {
+    tile_made made = {.counts = {x, y, z}, .per = {per_x * k->n_item, per_y, 1}};
+    beryl_status status = is_trial(k) ? ir_finish(k->b, &made.kernel, k->l->error)
+                                      : ir_take(k->b, &made.kernel, k->l->error);
+    if (status == BERYL_OK && is_trial(k)) return keep_trial(k, &made);
     ir_schedule joined = {.vector = JOINED};
     if (k->joins) promise(k, &joined);
     if (status == BERYL_OK)
-        status = step_of(k, made.kernel, k->joins ? &joined : NULL, made.counts, made.per, error);
+        status = step_of(k, made.kernel, k->joins ? &joined : NULL, made.counts, made.per);
     base_arena_fini(&k->arena);
     return status;
 }
@@ -377,17 +378,17 @@ static void schedule_of(const tile_kernel *k, const ir_kernel *plain,
 }
 
 beryl_status tile_end_marked(tile_kernel *k, const lower_count counts[IR_DIM_MAX],
-                             const uint64_t extents[IR_DIM_MAX], beryl_error *error) {
+                             const uint64_t extents[IR_DIM_MAX]) {
     const ir_kernel *kernel;
     ir_schedule schedule;
     lower_count along[3] = {{1, 0}, {1, 0}, {1, 0}};
     uint32_t per[3] = {1, 1, 1};
-    beryl_status status = ir_finish(k->b, &kernel, error);
+    beryl_status status = ir_finish(k->b, &kernel, k->l->error);
     if (status == BERYL_OK && !is_trial(k)) {
         schedule_of(k, kernel, extents, &schedule);
         if (k->rounds) ir_schedule_rounds(&schedule, k->rounds);
         else {
-            status = tile_search(k, kernel, counts, extents, &schedule, error);
+            status = tile_search(k, kernel, counts, extents, &schedule);
             tile_recall(k, kernel, extents, &schedule);
         }
         for (uint32_t d = 0; d < IR_DIM_MAX; d++) {
@@ -396,102 +397,102 @@ beryl_status tile_end_marked(tile_kernel *k, const lower_count counts[IR_DIM_MAX
             along[dim->group - 1] = counts[d];
             per[dim->group - 1] = ir_schedule_tile(&schedule, d);
         }
-        if (status == BERYL_OK) status = step_of(k, kernel, &schedule, along, per, error);
+        if (status == BERYL_OK) status = step_of(k, kernel, &schedule, along, per);
     }
     base_arena_fini(&k->arena);
     return status;
 }
 
-beryl_status tile_end(tile_kernel *k, lower_count count, uint32_t per, beryl_error *error) {
-    return tile_end_3d(k, count, per, (lower_count){1, 0}, 1, (lower_count){1, 0}, 1, error);
+beryl_status tile_end(tile_kernel *k, lower_count count, uint32_t per) {
+    return tile_end_3d(k, count, per, (lower_count){1, 0}, 1, (lower_count){1, 0});
 }
 
 /* ---- instructions ---------------------------------------------------------------------------- */
 
-void tile_load_some(tile_kernel *k, ir_memory from, ir_id at, uint32_t n, ir_id *out) {
+void tile_load_some(ir_builder *b, ir_memory from, ir_id at, uint32_t n, ir_id *out) {
     const uint32_t wide = n % 4 == 0 ? 4 : n;
     for (uint32_t i = 0; i < n; i += wide) {
-        const ir_id x = ir_load(k->b, from, tile_add(k, at, i), wide);
-        for (uint32_t j = 0; j < wide; j++) out[i + j] = wide == 1 ? x : ir_extract(k->b, x, j);
+        const ir_id x = ir_load(b, from, tile_add(b, at, i), wide);
+        for (uint32_t j = 0; j < wide; j++) out[i + j] = wide == 1 ? x : ir_extract(b, x, j);
     }
 }
 
-ir_id tile_group(tile_kernel *k) {
-    return ir_fma(k->b, ir_group(k->b, 1), ir_groups(k->b, 0), ir_group(k->b, 0));
+ir_id tile_group(ir_builder *b) {
+    return ir_fma(b, ir_group(b, 1), ir_groups(b, 0), ir_group(b, 0));
 }
 
 ir_id tile_lane(tile_kernel *k) {
-    return ir_fma(k->b, tile_group(k), ir_u32(k->b, k->lanes), ir_local(k->b, 0));
+    return ir_fma(k->b, tile_group(k->b), ir_u32(k->b, k->lanes), ir_local(k->b, 0));
 }
 
 /* The value of a constant u32, and whether x is one. */
-static bool is_number(const tile_kernel *k, ir_id x, uint32_t *number) {
-    const ir_instruction *i = ir_at(k->b, x);
+static bool is_number(ir_builder *b, ir_id x, uint32_t *number) {
+    const ir_instruction *i = ir_at(b, x);
     if (!i || i->op != IR_CONST || i->type != IR_U32 || i->width != 1) return false;
     *number = (uint32_t)i->imm;
     return true;
 }
 
-static ir_id with_number(tile_kernel *k, ir_op op, ir_id x, uint32_t y) {
-    const ir_instruction *i = ir_at(k->b, x);
-    return i ? ir_binary(k->b, op, x, ir_bits(k->b, (ir_type)i->type, i->width, y)) : IR_NO_ID;
+static ir_id with_number(ir_builder *b, ir_op op, ir_id x, uint32_t y) {
+    const ir_instruction *i = ir_at(b, x);
+    return i ? ir_binary(b, op, x, ir_bits(b, (ir_type)i->type, i->width, y)) : IR_NO_ID;
 }
 
-ir_id tile_add(tile_kernel *k, ir_id x, uint32_t y) {
+ir_id tile_add(ir_builder *b, ir_id x, uint32_t y) {
     uint32_t n;
-    if (is_number(k, x, &n)) return ir_u32(k->b, n + y);
-    return y ? with_number(k, IR_ADD, x, y) : x;
+    if (is_number(b, x, &n)) return ir_u32(b, n + y);
+    return y ? with_number(b, IR_ADD, x, y) : x;
 }
 
-ir_id tile_mul(tile_kernel *k, ir_id x, uint32_t y) {
+ir_id tile_mul(ir_builder *b, ir_id x, uint32_t y) {
     uint32_t n;
-    if (is_number(k, x, &n)) return ir_u32(k->b, n * y);
-    return y == 1 ? x : with_number(k, IR_MUL, x, y);
+    if (is_number(b, x, &n)) return ir_u32(b, n * y);
+    return y == 1 ? x : with_number(b, IR_MUL, x, y);
 }
 
-ir_id tile_div(tile_kernel *k, ir_id x, uint32_t y) {
+ir_id tile_div(ir_builder *b, ir_id x, uint32_t y) {
     uint32_t n;
-    if (is_number(k, x, &n)) return ir_u32(k->b, y ? n / y : 0);
-    return y == 1 ? x : with_number(k, IR_DIV, x, y);
+    if (is_number(b, x, &n)) return ir_u32(b, y ? n / y : 0);
+    return y == 1 ? x : with_number(b, IR_DIV, x, y);
 }
 
-ir_id tile_rem(tile_kernel *k, ir_id x, uint32_t y) {
+ir_id tile_rem(ir_builder *b, ir_id x, uint32_t y) {
     uint32_t n;
-    if (is_number(k, x, &n)) return ir_u32(k->b, y ? n % y : 0);
-    return y == 1 ? ir_u32(k->b, 0) : with_number(k, IR_MOD, x, y);
+    if (is_number(b, x, &n)) return ir_u32(b, y ? n % y : 0);
+    return y == 1 ? ir_u32(b, 0) : with_number(b, IR_MOD, x, y);
 }
 
-ir_id tile_and(tile_kernel *k, ir_id x, uint32_t y) {
-    return with_number(k, IR_AND, x, y);
+ir_id tile_and(ir_builder *b, ir_id x, uint32_t y) {
+    return with_number(b, IR_AND, x, y);
 }
 
-ir_id tile_shr(tile_kernel *k, ir_id x, uint32_t y) {
-    return y ? with_number(k, IR_SHR, x, y) : x;
+ir_id tile_shr(ir_builder *b, ir_id x, uint32_t y) {
+    return y ? with_number(b, IR_SHR, x, y) : x;
 }
 
-ir_id tile_shl(tile_kernel *k, ir_id x, uint32_t y) {
-    return y ? with_number(k, IR_SHL, x, y) : x;
+ir_id tile_shl(ir_builder *b, ir_id x, uint32_t y) {
+    return y ? with_number(b, IR_SHL, x, y) : x;
 }
 
-ir_id tile_ramp(tile_kernel *k, uint32_t width, uint32_t first, uint32_t step) {
+ir_id tile_ramp(ir_builder *b, uint32_t width, uint32_t first, uint32_t step) {
     ir_id parts[TILE_RUN];
-    for (uint32_t i = 0; i < width; i++) parts[i] = ir_u32(k->b, first + i * step);
-    return width == 1 ? parts[0] : ir_compose(k->b, parts, width);
+    for (uint32_t i = 0; i < width; i++) parts[i] = ir_u32(b, first + i * step);
+    return width == 1 ? parts[0] : ir_compose(b, parts, width);
 }
 
-static ir_id interleaved(tile_kernel *k, ir_id x, ir_id y, bool high) {
-    const uint64_t wide = ir_at(k->b, x) ? ir_at(k->b, x)->width : 1;
+static ir_id interleaved(ir_builder *b, ir_id x, ir_id y, bool high) {
+    const uint64_t wide = ir_at(b, x) ? ir_at(b, x)->width : 1;
     uint64_t order = 0;
     for (uint64_t i = 0; i < wide; i++)
         order |= (i / 2 + (high ? wide / 2 : 0) + (i % 2 ? wide : 0)) << (4 * i);
-    return ir_swizzle(k->b, ir_compose(k->b, (ir_id[]){x, y}, 2), (uint32_t)wide, order);
+    return ir_swizzle(b, ir_compose(b, (ir_id[]){x, y}, 2), (uint32_t)wide, order);
 }
 
 /* Each round moves a bit of a number's place in x to the lower end. */
-void tile_turn(tile_kernel *k, ir_id *x, uint32_t n) {
+void tile_turn(ir_builder *b, ir_id *x, uint32_t n) {
     ir_id y[TILE_TURN_MAX];
     for (uint32_t left = n; left > 1; left /= 2) {
-        for (uint32_t i = 0; i < n; i++) y[i] = interleaved(k, x[i / 2], x[i / 2 + n / 2], i % 2);
+        for (uint32_t i = 0; i < n; i++) y[i] = interleaved(b, x[i / 2], x[i / 2 + n / 2], i % 2);
         memcpy(x, y, n * sizeof *y);
     }
 }
@@ -500,18 +501,18 @@ ir_id tile_load_vector(tile_kernel *k, ir_memory from, ir_id index, bool aligned
     ir_id parts[TILE_RUN];
     if (aligned) return ir_cast(k->b, IR_F32, ir_load(k->b, from, index, k->wide));
     for (uint32_t e = 0; e < k->wide; e++)
-        parts[e] = ir_cast(k->b, IR_F32, ir_load(k->b, from, tile_add(k, index, e), 1));
+        parts[e] = ir_cast(k->b, IR_F32, ir_load(k->b, from, tile_add(k->b, index, e), 1));
     return ir_compose(k->b, parts, k->wide);
 }
 
 void tile_load_run(tile_kernel *k, ir_memory from, ir_id index, bool aligned, ir_id *runs) {
     for (uint32_t i = 0; i < TILE_RUN / k->wide; i++)
-        runs[i] = tile_load_vector(k, from, tile_add(k, index, i * k->wide), aligned);
+        runs[i] = tile_load_vector(k, from, tile_add(k->b, index, i * k->wide), aligned);
 }
 
 /* Halves a vector until one lane is left. */
-static ir_id fold(tile_kernel *k, ir_op op, ir_id x) {
-    const ir_instruction *i = ir_at(k->b, x);
+static ir_id fold(ir_builder *b, ir_op op, ir_id x) {
+    const ir_instruction *i = ir_at(b, x);
     uint32_t width = i ? i->width : 1;
     for (; width > 1; width /= 2) {
         uint64_t low = 0, high = 0;
@@ -519,29 +520,28 @@ static ir_id fold(tile_kernel *k, ir_op op, ir_id x) {
             low |= (uint64_t)e << (4 * e);
             high |= (uint64_t)(e + width / 2) << (4 * e);
         }
-        ir_id a = width == 2 ? ir_extract(k->b, x, 0) : ir_swizzle(k->b, x, width / 2, low);
-        ir_id c = width == 2 ? ir_extract(k->b, x, 1) : ir_swizzle(k->b, x, width / 2, high);
-        x = ir_binary(k->b, op, a, c);
+        ir_id a = width == 2 ? ir_extract(b, x, 0) : ir_swizzle(b, x, width / 2, low);
+        ir_id c = width == 2 ? ir_extract(b, x, 1) : ir_swizzle(b, x, width / 2, high);
+        x = ir_binary(b, op, a, c);
     }
     return x;
 }
 
-ir_id tile_sum_vector(tile_kernel *k, ir_id x) {
-    return fold(k, IR_ADD, x);
+ir_id tile_sum_vector(ir_builder *b, ir_id x) {
+    return fold(b, IR_ADD, x);
 }
 
-ir_id tile_max_vector(tile_kernel *k, ir_id x) {
-    return fold(k, IR_MAX, x);
+ir_id tile_max_vector(ir_builder *b, ir_id x) {
+    return fold(b, IR_MAX, x);
 }
 
-ir_id tile_min_vector(tile_kernel *k, ir_id x) {
-    return fold(k, IR_MIN, x);
+ir_id tile_min_vector(ir_builder *b, ir_id x) {
+    return fold(b, IR_MIN, x);
 }
 
-ir_id tile_bytes_less(tile_kernel *k, ir_id x, ir_id y) {
-    ir_builder *b = k->b;
+ir_id tile_bytes_less(ir_builder *b, ir_id x, ir_id y) {
     ir_id tops = ir_bits(b, IR_U32, 4, 0x80808080u),
-          low = ir_sub(b, ir_or(b, x, tops), tile_and(k, y, 0x7f7f7f7fu));
+          low = ir_sub(b, ir_or(b, x, tops), tile_and(b, y, 0x7f7f7f7fu));
     return ir_xor(b, low, ir_and(b, ir_xor(b, ir_xor(b, x, y), tops), tops));
 }
 
@@ -550,6 +550,12 @@ ir_id tile_half(ir_builder *b, ir_id x) {
     const ir_id most = ir_number(b, IR_F32, width, 65504),
                 least = ir_number(b, IR_F32, width, -65504);
     return ir_cast(b, IR_F16, ir_max(b, ir_min(b, x, most), least));
+}
+
+ir_id tile_before(ir_builder *b, ir_type type, ir_id x) {
+    const ir_instruction *i = ir_at(b, x),
+                         *from = i && i->op == IR_CAST ? ir_at(b, i->in[0]) : NULL;
+    return from && from->type == type && i->type == IR_F32 ? i->in[0] : IR_NO_ID;
 }
 
 /* Of each subgroup by its own op; what they made, by the first lane. */
@@ -561,7 +567,7 @@ static void reduce_subgroups(tile_kernel *k, ir_op op, ir_id x, ir_memory at, ui
         : op == IR_MAX ? ir_subgroup_max(b, x)
                        : ir_subgroup_min(b, x);
     ir_if(b, ir_eq(b, ir_subgroup_lane(b), ir_u32(b, 0)));
-    ir_store(b, at, tile_div(k, lane, size), x);
+    ir_store(b, at, tile_div(b, lane, size), x);
     ir_end(b);
     if (k->lanes == size) return;
     ir_barrier(b);
@@ -588,7 +594,7 @@ ir_id tile_reduce(tile_kernel *k, ir_op op, ir_id x, ir_memory at) {
         ir_if(b, ir_lt(b, lane, ir_u32(b, half)));
         ir_store(
             b, at, lane,
-            ir_binary(b, op, ir_load(b, at, lane, 1), ir_load(b, at, tile_add(k, lane, half), 1)));
+            ir_binary(b, op, ir_load(b, at, lane, 1), ir_load(b, at, tile_add(b, lane, half), 1)));
         ir_end(b);
     }
     return ir_uniform_load(b, at, ir_u32(b, 0));
@@ -596,8 +602,7 @@ ir_id tile_reduce(tile_kernel *k, ir_op op, ir_id x, ir_memory at) {
 
 /* x / (1 + exp(-2 u)) with u = sqrt(2 / pi) (x + 0.044715 x^3): the same as with tanh, and
  * nothing overflows. */
-ir_id tile_gelu(tile_kernel *k, ir_id x) {
-    ir_builder *b = k->b;
+ir_id tile_gelu(ir_builder *b, ir_id x) {
     const ir_instruction *i = ir_at(b, x);
     const uint32_t width = i ? i->width : 1;
     const ir_type type = i ? i->type : IR_F32;

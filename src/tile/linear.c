@@ -92,8 +92,7 @@ static void load_vectors(product *p, ir_id at, uint32_t width, ir_id x[VECTORS_M
 }
 
 /* A loop from 0, unless it has one turn; whether it is there. */
-static bool turns_begin(tile_kernel *k, uint32_t to, uint32_t step, ir_id *at) {
-    ir_builder *b = k->b;
+static bool turns_begin(ir_builder *b, uint32_t to, uint32_t step, ir_id *at) {
     *at = ir_u32(b, 0);
     if (to > step) *at = ir_loop(b, *at, ir_u32(b, to), ir_u32(b, step));
     return to > step;
@@ -106,13 +105,13 @@ static void add_block(product *p, ir_id block) {
     ir_builder *b = k->b;
     const uint32_t all = p->w.plain ? TILE_RUN : base_type_block(p->w.type),
                    span = tile_weight_span(p->w.type);
-    ir_id start = tile_mul(k, block, all), first, turn, x[VECTORS_MAX];
+    ir_id start = tile_mul(b, block, all), first, turn, x[VECTORS_MAX];
     tile_chunk chunks[ROWS_MAX];
     for (uint32_t r = 0; r < p->rows; r++)
         tile_block_open(weight_of(p, r), p->row[r], block, &chunks[r]);
-    const bool spans = turns_begin(k, all, span, &first);
+    const bool spans = turns_begin(b, all, span, &first);
     for (uint32_t r = 0; r < p->rows; r++) tile_span_open(weight_of(p, r), first, &chunks[r]);
-    const bool turns = turns_begin(k, span, k->wide, &turn);
+    const bool turns = turns_begin(b, span, k->wide, &turn);
     ir_id element = ir_add(b, first, turn), at = ir_add(b, start, element);
     load_vectors(p, at, k->wide, x);
     for (uint32_t r = 0; r < p->rows; r++) {
@@ -142,7 +141,7 @@ static void add_quarters(product *p, ir_id block, ir_id part) {
             tile_span_open(weight_of(p, r), first[run], &chunks[r][run]);
         }
     }
-    turns_begin(k, TILE_RUN, k->wide, &quarter);
+    turns_begin(b, TILE_RUN, k->wide, &quarter);
     for (uint32_t run = 0; run < p->w.runs; run++) {
         ir_id element = ir_add(b, first[run], quarter),
               at = p->w.plain ? element : ir_add(b, start, element);
@@ -161,7 +160,7 @@ static void add_rest(product *p) {
     tile_kernel *k = &p->k;
     ir_builder *b = k->b;
     if (!p->w.plain || p->w.n % TILE_RUN == 0) return;
-    ir_id from = tile_mul(k, tile_div(k, p->w.row, TILE_RUN), TILE_RUN);
+    ir_id from = tile_mul(b, tile_div(b, p->w.row, TILE_RUN), TILE_RUN);
     ir_id i = ir_loop(b, k->lanes == 1 ? from : ir_add(b, ir_local(b, 0), from), p->w.row,
                       ir_u32(b, k->lanes));
     for (uint32_t r = 0; r < p->rows; r++) {
@@ -195,17 +194,17 @@ static void walk_rows(product *p) {
     for (uint32_t i = 0; i < p->tile; i++)
         ir_store(b, p->sums, ir_u32(b, i * p->wide), ir_number(b, IR_F32, p->wide, 0));
     const uint32_t chunks = p->turns && p->vectors > 1 ? 1 : p->w.chunks;
-    ir_id whole = p->w.plain ? tile_div(k, p->w.row, TILE_RUN) : tile_mul(k, p->w.row, chunks);
+    ir_id whole = p->w.plain ? tile_div(b, p->w.row, TILE_RUN) : tile_mul(b, p->w.row, chunks);
     ir_id chunk =
         ir_loop(b, k->lanes == 1 ? ir_u32(b, 0) : ir_local(b, 0), whole, ir_u32(b, k->lanes));
-    ir_id block = tile_div(k, chunk, chunks), part = tile_rem(k, chunk, chunks);
+    ir_id block = tile_div(b, chunk, chunks), part = tile_rem(b, chunk, chunks);
     if (p->turns && p->vectors > 1) add_block(p, block);
     else if (p->turns) add_quarters(p, block, part);
     else add_chunk(p, block, part);
     ir_end(b);
     add_rest(p);
     for (uint32_t i = 0; i < p->tile; i++) {
-        ir_id sum = tile_sum_vector(k, ir_load(b, p->sums, ir_u32(b, i * p->wide), p->wide));
+        ir_id sum = tile_sum_vector(b, ir_load(b, p->sums, ir_u32(b, i * p->wide), p->wide));
         ir_id at = ir_u32(b, i * p->apart);
         ir_store(b, p->joined, k->lanes == 1 ? at : ir_add(b, at, ir_local(b, 0)), sum);
     }
@@ -213,7 +212,7 @@ static void walk_rows(product *p) {
         ir_barrier(b);
         ir_if(b, ir_lt(b, ir_local(b, 0), ir_u32(b, half)));
         for (uint32_t i = 0; i < p->tile; i++) {
-            ir_id at = tile_add(k, ir_local(b, 0), i * k->lanes), other = tile_add(k, at, half);
+            ir_id at = tile_add(b, ir_local(b, 0), i * k->lanes), other = tile_add(b, at, half);
             ir_store(b, p->joined, at,
                      ir_add(b, ir_load(b, p->joined, at, 1), ir_load(b, p->joined, other, 1)));
         }
@@ -223,9 +222,8 @@ static void walk_rows(product *p) {
 }
 
 /* Rows and vectors at once, lanes: what registers hold and what keeps lanes busy. */
-static void product_begin(product *p, lowering *l, const graph_node *node, const char *name,
-                          const base_type *types, uint32_t n_type, uint32_t k, uint32_t m,
-                          uint32_t n_x) {
+static void product_begin(product *p, lowering *l, const char *name, const base_type *types,
+                          uint32_t n_type, uint32_t k, uint32_t m, uint32_t n_x) {
     const bool serial = tile_serial(l);
     p->pair = p->ends = p->shuffles = false;
     p->vectors = n_x == 1 ? 1 : serial && !device_makes_vectors(l->caps) ? SPAN : 4;
@@ -235,8 +233,8 @@ static void product_begin(product *p, lowering *l, const graph_node *node, const
     p->rounds = serial && tile_bytes_fits(l, types, n_type, k, p->vectors);
     if (p->rounds) p->rows = 1; /* memory is read as one stream, which is twice as fast */
     p->tile = p->rows * p->vectors;
-    if (serial) tile_begin_items(&p->k, l, node, name);
-    else tile_begin(&p->k, l, node, name, k > 2048 ? 64 : 32);
+    if (serial) tile_begin_items(&p->k, l, name);
+    else tile_begin(&p->k, l, name, k > 2048 ? 64 : 32);
     /* of one vector where a lane may take any number of turns: they are four times as many */
     p->turns = device_makes_vectors(l->caps) && (p->vectors > 1 || !l->caps->loop_max);
     p->wide = device_makes_vectors(l->caps) ? 1 : p->k.wide;
@@ -277,13 +275,12 @@ static void product_memory(product *p, const base_type *types, uint32_t n_type, 
 
 /* The workgroup's vectors, of n; beyond them the last one. */
 static void vectors_at(product *p, ir_id n, ir_id stride, ir_id offset) {
-    tile_kernel *k = &p->k;
-    ir_builder *b = k->b;
-    ir_id first = tile_mul(k, ir_group(b, 1), p->vectors), last = ir_sub(b, n, ir_u32(b, 1));
+    ir_builder *b = p->k.b;
+    ir_id first = tile_mul(b, ir_group(b, 1), p->vectors), last = ir_sub(b, n, ir_u32(b, 1));
     for (uint32_t v = 0; v < p->vectors; v++) {
-        p->vector[v] = tile_add(k, first, v);
+        p->vector[v] = tile_add(b, first, v);
         ir_id own = p->vector[v];
-        if (p->shuffles) own = ir_add(b, tile_add(k, first, v * SPAN), ir_subgroup_lane(b));
+        if (p->shuffles) own = ir_add(b, tile_add(b, first, v * SPAN), ir_subgroup_lane(b));
         p->x_at[v] = ir_fma(b, ir_min(b, own, last), stride, offset);
     }
 }
@@ -305,8 +302,7 @@ static ir_id tiles_begin(product *p, ir_id tiles) {
         return ir_loop(b, from, ir_min(b, ir_add(b, from, each), tiles), one);
     }
     if (!p->shuffles) return ir_loop(b, tile_item(&p->k), tiles, tile_items(&p->k));
-    ir_id first =
-        ir_loop(b, tile_mul(&p->k, ir_group(b, 0), p->k.n_item), tiles, tile_items(&p->k));
+    ir_id first = ir_loop(b, tile_mul(b, ir_group(b, 0), p->k.n_item), tiles, tile_items(&p->k));
     return ir_add(b, first, ir_local(b, 0));
 }
 
@@ -322,7 +318,7 @@ static void store_result(product *p, ir_memory out, ir_id at, ir_id row, ir_id v
 
 /* Result i, of the tile's rows by vectors. */
 static ir_id sum_of(product *p, ir_id i) {
-    return ir_load(p->k.b, p->joined, tile_mul(&p->k, i, p->apart), 1);
+    return ir_load(p->k.b, p->joined, tile_mul(p->k.b, i, p->apart), 1);
 }
 
 /* Where lanes share rows, the first stores. */
@@ -342,8 +338,7 @@ static void stores_end(product *p) {
  * vector 0 lie at out_offset, of the next out_stride on. */
 static void store_rows(product *p, ir_memory out, ir_id out_offset, ir_id out_stride, uint32_t own,
                        ir_id row, ir_id m, ir_id n) {
-    tile_kernel *k = &p->k;
-    ir_builder *b = k->b;
+    ir_builder *b = p->k.b;
     const uint32_t all = own * p->vectors;
     ir_id i = IR_NO_ID;
     if (p->turns) i = ir_loop(b, ir_u32(b, 0), ir_u32(b, all), ir_u32(b, 1));
@@ -351,9 +346,9 @@ static void store_rows(product *p, ir_memory out, ir_id out_offset, ir_id out_st
         if (!p->turns) i = ir_u32(b, copy);
         ir_id of[TREE_PRODUCTS] = {IR_NO_ID, IR_NO_ID};
         for (uint32_t half = 0; half <= p->pair; half++)
-            of[half] = sum_of(p, tile_add(k, i, half * all));
-        ir_id own_row = ir_add(b, row, tile_div(k, i, p->vectors)),
-              vector = ir_add(b, p->vector[0], tile_rem(k, i, p->vectors)),
+            of[half] = sum_of(p, tile_add(b, i, half * all));
+        ir_id own_row = ir_add(b, row, tile_div(b, i, p->vectors)),
+              vector = ir_add(b, p->vector[0], tile_rem(b, i, p->vectors)),
               holds = ir_and(b, ir_lt(b, own_row, m), ir_lt(b, vector, n));
         store_result(p, out, ir_fma(b, vector, out_stride, out_offset), own_row, vector, holds, of);
     }
@@ -362,10 +357,9 @@ static void store_rows(product *p, ir_memory out, ir_id out_offset, ir_id out_st
 
 /* Rows [first, first + m) of the shard (or of other memory), which are rows [to, to + m) of the
  * result; end NULL: that is `out`. */
-static beryl_status linear_shard(lowering *l, const graph_node *node, const graph_node *linear,
-                                 const tree *end, const tile_matrix *w, const lower_matrix *x,
-                                 bool rounded, uint32_t shard, uint32_t first, uint32_t to,
-                                 uint32_t m, beryl_error *error) {
+static beryl_status linear_shard(lowering *l, const graph_node *linear, const tree *end,
+                                 const tile_matrix *w, const lower_matrix *x, bool rounded,
+                                 uint32_t shard, uint32_t first, uint32_t to, uint32_t m) {
     if (tile_tiled_wants(l, x->bound, w->k)) {
         const tile_tiled_product tiled = {.x = linear->in[0],
                                           .weight = w->value,
@@ -385,10 +379,10 @@ static beryl_status linear_shard(lowering *l, const graph_node *node, const grap
                                           .x_offset = x->offset,
                                           .rounded = rounded};
         if (w->stored) lower_bytes(l, m * base_type_row_bytes(w->type, w->k));
-        return tile_tiled(l, node, &tiled, error);
+        return tile_tiled(l, &tiled);
     }
     product p;
-    product_begin(&p, l, node, "linear", &w->type, 1, w->k, m, x->bound);
+    product_begin(&p, l, "linear", &w->type, 1, w->k, m, x->bound);
     product_shuffle(&p, x->bound);
     tile_kernel *k = &p.k;
     ir_builder *b = k->b;
@@ -409,53 +403,52 @@ static beryl_status linear_shard(lowering *l, const graph_node *node, const grap
     ir_id rows = tile_u32(k, "m", m), x_stride = tile_u32(k, "x_stride", x->stride);
     ir_id out_stride = tile_u32(k, "out_stride", w->m);
     const uint32_t tiles = (m + p.rows - 1) / p.rows;
-    ir_id tiles_id = tile_div(k, tile_add(k, rows, p.rows - 1), p.rows);
+    ir_id tiles_id = tile_div(b, tile_add(b, rows, p.rows - 1), p.rows);
     p.to = out_offset;
     vectors_at(&p, n, x_stride, x_offset);
     product_memory(&p, &w->type, 1, w->k);
     ir_id tile = tiles_begin(&p, tiles_id), last_row = ir_sub(b, rows, ir_u32(b, 1)),
-          row = tile_mul(k, tile, p.rows);
+          row = tile_mul(b, tile, p.rows);
     for (uint32_t r = 0; r < p.rows; r++)
-        p.row[r] = ir_add(b, ir_min(b, tile_add(k, row, r), last_row), row_first);
+        p.row[r] = ir_add(b, ir_min(b, tile_add(b, row, r), last_row), row_first);
     walk_rows(&p);
     stores_begin(&p);
     store_rows(&p, out, out_offset, out_stride, p.rows, row, rows, n);
     stores_end(&p);
     ir_end(b);
     return tile_end_3d(k, product_groups(&p, tiles, p.rows), 1, x->n, p.vectors,
-                       (lower_count){1, 0}, 1, error);
+                       (lower_count){1, 0});
 }
 
 /* The product `linear`, and a tree at its end (NULL: none), as the plan's `node`. */
-static beryl_status lower_product(lowering *l, const graph_node *node, const graph_node *linear,
-                                  const tree *end, beryl_error *error) {
+static beryl_status lower_product(lowering *l, const graph_node *linear, const tree *end) {
     tile_matrix w;
     lower_matrix x;
     bool taken, rounded = false; /* by a shard before, which left its vectors in scratch memory */
-    beryl_status status = tile_matvec_node(l, node, linear, end, &taken, error);
+    beryl_status status = tile_matvec_node(l, linear, end, &taken);
     if (taken) return status;
     if (BUILD_HAS_ADAPTERS && linear->n_in > 2 && !tile_tiled_adds(l, linear))
-        return lower_refuse(l, linear, "what is added to a product", error);
+        return lower_refuse(l, linear, "what is added to a product");
     if (!tile_matrix_of(l, linear->in[1], &w))
-        return lower_refuse(l, linear, "a weight that is not whole rows of a known type", error);
+        return lower_refuse(l, linear, "a weight that is not whole rows of a known type");
     if (!lower_vectors_of(l, linear->in[0], &x))
-        return lower_refuse(l, linear, "vectors with gaps", error);
-    if (!end && tile_contract_linear(l, node, x.n, x.stride, &status, error)) return status;
-    if (!w.stored) return linear_shard(l, node, linear, end, &w, &x, false, 0, 0, 0, w.m, error);
+        return lower_refuse(l, linear, "vectors with gaps");
+    if (!end && tile_contract_linear(l, x.n, x.stride, &status)) return status;
+    if (!w.stored) return linear_shard(l, linear, end, &w, &x, false, 0, 0, 0, w.m);
     for (uint32_t i = 0; status == BERYL_OK && i < w.stored->n_shard; i++) {
         const store_shard *s = &w.stored->shard[i];
         const uint32_t from = w.first > s->row ? w.first : s->row,
                        last = w.first + w.m < s->row + s->n_row ? w.first + w.m : s->row + s->n_row;
         if (from >= last) continue;
-        status = linear_shard(l, node, linear, end, &w, &x, rounded, i, from - s->row,
-                              from - w.first, last - from, error);
+        status = linear_shard(l, linear, end, &w, &x, rounded, i, from - s->row, from - w.first,
+                              last - from);
         rounded = true;
     }
     return status;
 }
 
-beryl_status tile_linear(lowering *l, const graph_node *node, beryl_error *error) {
-    return lower_product(l, node, node, NULL, error);
+beryl_status tile_linear(lowering *l, const graph_node *node) {
+    return lower_product(l, node, NULL);
 }
 
 /* ---- joined products where a lane does whole rows -------------------------------------------- */
@@ -538,8 +531,7 @@ static void begin_segment(ir_builder *b, ir_id tile, const ir_id *begin) {
     ir_if(b, ir_and(b, ir_ge(b, tile, begin[0]), ir_lt(b, tile, begin[1])));
 }
 
-beryl_status tile_joined(lowering *l, const graph_node *node, const graph_region *r,
-                         beryl_error *error) {
+beryl_status tile_joined(lowering *l, const graph_region *r) {
     static const char *const outs[] = {"out", "out_b", "out_c"};
     static const char *const offsets[] = {"out_offset", "out_offset_b", "out_offset_c"};
     static const char *const counts[] = {"m", "m_b", "m_c"};
@@ -552,19 +544,19 @@ beryl_status tile_joined(lowering *l, const graph_node *node, const graph_region
         out_offset[FUSED_SEGMENT_MAX] = {0};
     uint32_t tiles = 0, widest = 0;
     product p;
-    if (!joined_of(l, r, &j)) return lower_refuse(l, node, "this joined product", error);
+    if (!joined_of(l, r, &j)) return lower_refuse(l, l->node, "this joined product");
     const graph_products *all = &j.products;
     const lower_matrix *x = &j.v.rows;
     const bool pair = all->ends && all->n == 2, alike = joined_alike(l, &j);
     const beryl_status status =
-        j.v.kind == VECTORS_PLAIN ? BERYL_OK : tile_vectors_separate(l, node, &j.v, error);
+        j.v.kind == VECTORS_PLAIN ? BERYL_OK : tile_vectors_separate(l, &j.v);
     if (status != BERYL_OK) return status;
     base_type types[FUSED_SEGMENT_MAX];
     for (uint32_t i = 0; i < all->n; i++) {
         widest = j.w[i].m > widest ? j.w[i].m : widest;
         types[i] = j.w[i].type;
     }
-    product_begin(&p, l, node, "matvec", types, all->n, x->k, widest, x->bound);
+    product_begin(&p, l, "matvec", types, all->n, x->k, widest, x->bound);
     if (pair) p.pair = true, p.rows = p.rows < 2 ? 2 : p.rows, p.tile = p.rows * p.vectors;
     const uint32_t own = pair ? p.rows / 2 : p.rows, n_segment = pair ? 1 : all->n;
     tile_kernel *k = &p.k;
@@ -593,7 +585,7 @@ beryl_status tile_joined(lowering *l, const graph_node *node, const graph_region
     for (uint32_t i = 0; i < n_segment; i += each) {
         ir_id rows = chosen(b, tile, begin + i, m + i, 1, each),
               at = chosen(b, tile, begin + i, begin + i, 1, each);
-        at = tile_mul(k, ir_sub(b, tile, at), own);
+        at = tile_mul(b, ir_sub(b, tile, at), own);
         if (each < n_segment) begin_segment(b, tile, begin + i);
         p.w = weights[i];
         if (pair) p.other = weights[1];
@@ -603,7 +595,7 @@ beryl_status tile_joined(lowering *l, const graph_node *node, const graph_region
         p.w.start = p.w.plane[0];
         for (uint32_t row_of = 0; row_of < p.rows; row_of++) {
             ir_id of = pair ? first[row_of / own] : chosen(b, tile, begin + i, first + i, 1, each),
-                  row = tile_add(k, at, row_of % own);
+                  row = tile_add(b, at, row_of % own);
             p.row[row_of] = ir_add(b, ir_min(b, row, ir_sub(b, rows, ir_u32(b, 1))), of);
         }
         walk_rows(&p);
@@ -615,17 +607,16 @@ beryl_status tile_joined(lowering *l, const graph_node *node, const graph_region
         if (each < n_segment) ir_end(b);
     }
     ir_end(b);
-    return tile_end_3d(k, product_groups(&p, tiles, own), 1, x->n, p.vectors, (lower_count){1, 0},
-                       1, error);
+    return tile_end_3d(k, product_groups(&p, tiles, own), 1, x->n, p.vectors, (lower_count){1, 0});
 }
 
 /* ---- experts --------------------------------------------------------------------------------- */
 
 /* Rows of the shard for vectors of one expert at a time: by its list, or without one for a pair.
  * stored NULL: all rows, in memory of the plan. */
-static beryl_status experts_shard(lowering *l, const graph_node *node, const graph_node *linear,
-                                  const tree *end, const store_tensor *stored, uint32_t shard_index,
-                                  const tile_grouped *by, beryl_error *error) {
+static beryl_status experts_shard(lowering *l, const graph_node *linear, const tree *end,
+                                  const store_tensor *stored, uint32_t shard_index,
+                                  const tile_grouped *by) {
     const graph_tensor *x = graph_tensor_at(l->g, linear->in[0]),
                        *w = graph_tensor_at(l->g, linear->in[1]);
     const graph_tensor *ids = graph_tensor_at(l->g, linear->in[2]);
@@ -634,8 +625,7 @@ static beryl_status experts_shard(lowering *l, const graph_node *node, const gra
                    first_row = stored ? stored->shard[shard_index].row : 0,
                    n_row = stored ? stored->shard[shard_index].n_row : w->dim[0].size * m;
     product p;
-    product_begin(&p, l, node, by ? "linear_grouped" : "linear_id", &w->type, 1, w->dim[2].size, m,
-                  each);
+    product_begin(&p, l, by ? "linear_grouped" : "linear_id", &w->type, 1, w->dim[2].size, m, each);
     tile_kernel *k = &p.k;
     ir_builder *b = k->b;
     if (stored) tile_weight_stored(&p.w, k, "weights", linear->in[1], shard_index, w->dim[2].size);
@@ -654,34 +644,34 @@ static beryl_status experts_shard(lowering *l, const graph_node *node, const gra
     const uint32_t tiles = (m + p.rows - 1) / p.rows;
     if (by) {
         id = ir_group(b, 2);
-        tile_grouped_range(k, list, id, &first, &n);
-        at = ir_loop(b, tile_mul(k, ir_group(b, 1), p.vectors), n,
-                     tile_mul(k, ir_groups(b, 1), p.vectors));
+        tile_grouped_range(b, list, id, &first, &n);
+        at = ir_loop(b, tile_mul(b, ir_group(b, 1), p.vectors), n,
+                     tile_mul(b, ir_groups(b, 1), p.vectors));
     } else {
         at = ir_fma(b, ir_group(b, 2), ir_groups(b, 1), ir_group(b, 1));
         ir_if(b, ir_lt(b, at, n));
-        ir_id place = ir_add(b, tile_mul(k, tile_div(k, at, n_used), ids->stride[0]),
-                             tile_rem(k, at, n_used));
+        ir_id place = ir_add(b, tile_mul(b, tile_div(b, at, n_used), ids->stride[0]),
+                             tile_rem(b, at, n_used));
         id = ir_cast(b, IR_U32, ir_load(b, list, ir_add(b, ids_offset, place), 1));
         id = ir_select(b, ir_lt(b, id, ir_u32(b, w->dim[0].size)), id, ir_u32(b, 0));
     }
     ir_id out_at[VECTORS_MAX], holds[VECTORS_MAX], row[ROWS_MAX], kept[ROWS_MAX],
         last = ir_sub(b, n, ir_u32(b, 1));
     for (uint32_t v = 0; v < p.vectors; v++) {
-        ir_id i = tile_add(k, at, v),
-              pair = by ? tile_grouped_pair(k, by, list, first, ir_min(b, i, last)) : i;
+        ir_id i = tile_add(b, at, v),
+              pair = by ? tile_grouped_pair(b, by, list, first, ir_min(b, i, last)) : i;
         p.vector[v] = pair;
         holds[v] = ir_lt(b, i, n);
-        p.x_at[v] = ir_add(b, x_offset, tile_mul(k, tile_div(k, pair, n_used), x->stride[0]));
+        p.x_at[v] = ir_add(b, x_offset, tile_mul(b, tile_div(b, pair, n_used), x->stride[0]));
         if (x->dim[1].size > 1)
-            p.x_at[v] = ir_add(b, p.x_at[v], tile_mul(k, tile_rem(k, pair, n_used), x->stride[1]));
-        out_at[v] = ir_add(b, out_offset, tile_mul(k, pair, m));
+            p.x_at[v] = ir_add(b, p.x_at[v], tile_mul(b, tile_rem(b, pair, n_used), x->stride[1]));
+        out_at[v] = ir_add(b, out_offset, tile_mul(b, pair, m));
     }
     product_memory(&p, &w->type, 1, w->dim[2].size);
     ir_id tile = tiles_begin(&p, ir_u32(b, tiles));
     for (uint32_t r = 0; r < p.rows; r++) { /* rows of other shards begin far above this one's */
-        row[r] = tile_add(k, tile_mul(k, tile, p.rows), r);
-        ir_id place = tile_add(k, ir_add(b, tile_mul(k, id, m), row[r]), 0 - first_row);
+        row[r] = tile_add(b, tile_mul(b, tile, p.rows), r);
+        ir_id place = tile_add(b, ir_add(b, tile_mul(b, id, m), row[r]), 0 - first_row);
         p.row[r] = ir_min(b, place, ir_u32(b, n_row - 1));
         kept[r] = ir_select(b, ir_eq(b, p.row[r], place), row[r], ir_u32(b, m));
     }
@@ -699,9 +689,8 @@ static beryl_status experts_shard(lowering *l, const graph_node *node, const gra
     const lower_count groups = product_groups(&p, tiles, p.rows);
     if (by)
         return tile_end_3d(k, groups, 1, (lower_count){each, 0}, p.vectors,
-                           (lower_count){by->n_expert, 0}, 1, error);
-    return tile_end_3d(k, groups, 1, lower_count_of(ids->dim[0]), 1, (lower_count){n_used, 0}, 1,
-                       error);
+                           (lower_count){by->n_expert, 0});
+    return tile_end_3d(k, groups, 1, lower_count_of(ids->dim[0]), 1, (lower_count){n_used, 0});
 }
 
 /* What is in the way of such a product; NULL: nothing. */
@@ -722,14 +711,12 @@ static const char *experts_obstacle(const lowering *l, const graph_node *linear)
 }
 
 /* The same as lower_product. */
-static beryl_status lower_experts_product(lowering *l, const graph_node *node,
-                                          const graph_node *linear, const tree *end,
-                                          beryl_error *error) {
+static beryl_status lower_experts_product(lowering *l, const graph_node *linear, const tree *end) {
     const graph_tensor *w = graph_tensor_at(l->g, linear->in[1]),
                        *ids = graph_tensor_at(l->g, linear->in[2]);
     const store_tensor *stored = lower_weight(l, linear->in[1]);
     const char *obstacle = experts_obstacle(l, linear);
-    if (obstacle) return lower_refuse(l, linear, obstacle, error);
+    if (obstacle) return lower_refuse(l, linear, obstacle);
     /* by one token */
     const uint32_t used = ids->dim[1].size < w->dim[0].size ? ids->dim[1].size : w->dim[0].size;
     lower_bytes(l, base_type_row_bytes(w->type, w->dim[2].size) * w->dim[1].size * used);
@@ -737,7 +724,7 @@ static beryl_status lower_experts_product(lowering *l, const graph_node *node,
     lower_matrix v;
     const bool grouped = tile_grouped_of(l, linear, &by),
                tiled = grouped && !tile_serial(l) && lower_vectors_of(l, linear->in[0], &v);
-    beryl_status status = grouped ? tile_group_pairs(l, node, &by, error) : BERYL_OK;
+    beryl_status status = grouped ? tile_group_pairs(l, &by) : BERYL_OK;
     if (status == BERYL_OK && tiled) {
         const tile_tiled_product all = {.x = linear->in[0],
                                         .weight = linear->in[1],
@@ -751,24 +738,23 @@ static beryl_status lower_experts_product(lowering *l, const graph_node *node,
                                         .x_stride = v.stride,
                                         .x_offset = v.offset,
                                         .by = &by};
-        return tile_tiled(l, node, &all, error);
+        return tile_tiled(l, &all);
     }
     for (uint32_t i = 0; status == BERYL_OK && i < (stored ? stored->n_shard : 1); i++)
-        status = experts_shard(l, node, linear, end, stored, i, grouped ? &by : NULL, error);
+        status = experts_shard(l, linear, end, stored, i, grouped ? &by : NULL);
     return status;
 }
 
-beryl_status tile_linear_id(lowering *l, const graph_node *node, beryl_error *error) {
-    return lower_experts_product(l, node, node, NULL, error);
+beryl_status tile_linear_id(lowering *l, const graph_node *node) {
+    return lower_experts_product(l, node, NULL);
 }
 
 /* ---- with a tree at the end ------------------------------------------------------------------ */
 
-beryl_status tile_product(lowering *l, const graph_node *node, const tree *t, beryl_error *error) {
-    if (BUILD_HAS_GRAPHS && t->product[0]->op == OP_CONTRACT)
-        return tile_contract_product(l, node, t, error);
-    return t->product[0]->op == OP_LINEAR ? lower_product(l, node, t->product[0], t, error)
-                                          : lower_experts_product(l, node, t->product[0], t, error);
+beryl_status tile_product(lowering *l, const tree *t) {
+    if (BUILD_HAS_GRAPHS && t->product[0]->op == OP_CONTRACT) return tile_contract_product(l, t);
+    return t->product[0]->op == OP_LINEAR ? lower_product(l, t->product[0], t)
+                                          : lower_experts_product(l, t->product[0], t);
 }
 
 bool tile_product_fits(const graph *g, const graph_store *store, const tree *t) {

@@ -32,6 +32,8 @@ typedef struct lowering { /* of one plan */
     struct lower_choices *choices; /* of the node under way (tile/kernel.h); NULL: the rules' */
     uint64_t *draws;               /* tests: choices are drawn from it; NULL: they are not */
     lower_texts *texts;            /* of the step under way; NULL: nobody asks */
+    const graph_node *node;        /* under way */
+    beryl_error *error;            /* where what fails is told; NULL: nowhere */
 } lowering;
 
 /* One that is only asked what would be done; settings NULL: the usual. */
@@ -86,8 +88,8 @@ typedef struct lower_kernel {
 /* One dispatch of a kernel in the lowering's language, whose function is `entry` (NULL: "main").
  * Errors stick until lower_step_end gives the first. */
 typedef struct lower_step lower_step;
-lower_step *lower_step_begin(lowering *l, const graph_node *node, const char *name,
-                             const char *entry, const lower_kernel *kernel);
+lower_step *lower_step_begin(lowering *l, const char *name, const char *entry,
+                             const lower_kernel *kernel);
 bool lower_program_known(const lowering *l, uint64_t hash);
 /* the tensor's whole range (a view: its base's) */
 void lower_bind(lower_step *s, const char *name, graph_value v);
@@ -118,17 +120,16 @@ void lower_groups_share(lower_step *s);
 /* It reads weights alone and writes scratch, which is kept from run to run: only the first run
  * after an upload has the step. Its groups are constants. */
 void lower_once(lower_step *s);
-beryl_status lower_step_end(lower_step *s, beryl_error *error);
+beryl_status lower_step_end(lower_step *s);
 
 /* Weight and state bytes that this node reads in a run of one token, for the report (added up
  * over the plan). */
 void lower_bytes(lowering *l, uint64_t bytes);
 
 /* UNSUPPORTED: "OP of TYPES on DEVICE: what", with each type that the node reads. */
-beryl_status lower_refuse(const lowering *l, const graph_node *node, const char *what,
-                          beryl_error *error);
+beryl_status lower_refuse(const lowering *l, const graph_node *node, const char *what);
 
 /* How an operation is lowered (tile_lowering in kernel.h). */
-typedef beryl_status lower_fn(lowering *l, const graph_node *node, beryl_error *error);
+typedef beryl_status lower_fn(lowering *l, const graph_node *node);
 
 #endif

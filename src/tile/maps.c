@@ -209,7 +209,7 @@ ir_id tree_map_random(tree_walk *c, tree_spot *s, uint32_t v) {
     const ir_id low = tree_value_at(c, s, x->in[0]), high = tree_value_at(c, s, x->in[1]);
     ir_id index = ir_splat(b, s->at[x->guard], s->wide);
     if (s->wide > 1 && c->step[x->guard])
-        index = ir_add(b, index, tile_ramp(c->k, s->wide, 0, c->step[x->guard]));
+        index = ir_add(b, index, tile_ramp(b, s->wide, 0, c->step[x->guard]));
     return tile_random(b, &x->node->attr, low, high, index);
 }
 
@@ -227,7 +227,7 @@ uint8_t tree_read_map(tree *t, const graph_region *r, const graph_node *node) {
 ir_id tree_map_offset(tree_walk *c, uint32_t i, ir_id offset) {
     for (uint32_t k = 0; k < c->t.n_move[i]; k++) {
         const tree_move *m = &c->t.moves[i][k];
-        offset = ir_sub(c->k->b, offset, tile_mul(c->k, c->counts[m->count], m->stride));
+        offset = ir_sub(c->k->b, offset, tile_mul(c->k->b, c->counts[m->count], m->stride));
     }
     return offset;
 }
@@ -238,7 +238,7 @@ static ir_id resized_at(tree_walk *c, const tree_spot *s, const tree_value *x, i
     const uint32_t in = c->t.values[x->in[0]].in[0],
                    stride =
                        graph_tensor_at(c->t.g, x->node->in[0])->stride[x->node->attr.resize.axis];
-    part.at[in] = ir_add(c->k->b, s->at[in], tile_mul(c->k, i, stride));
+    part.at[in] = ir_add(c->k->b, s->at[in], tile_mul(c->k->b, i, stride));
     part.made[x->in[0]] = IR_NO_ID;
     return tree_value_at(c, &part, x->in[0]);
 }
@@ -247,9 +247,9 @@ static ir_id resized_at(tree_walk *c, const tree_spot *s, const tree_value *x, i
 static ir_id between(tree_walk *c, const tree_spot *s, const tree_value *x, ir_id numerator,
                      uint32_t divisor, uint32_t size) {
     ir_builder *b = c->k->b;
-    const ir_id first = tile_div(c->k, numerator, divisor),
-                next = ir_min(b, tile_add(c->k, first, 1), ir_u32(b, size - 1)),
-                part = ir_div(b, ir_cast(b, x->type, tile_rem(c->k, numerator, divisor)),
+    const ir_id first = tile_div(b, numerator, divisor),
+                next = ir_min(b, tile_add(b, first, 1), ir_u32(b, size - 1)),
+                part = ir_div(b, ir_cast(b, x->type, tile_rem(b, numerator, divisor)),
                               ir_number(b, x->type, 1, divisor)),
                 rest = ir_sub(b, ir_number(b, x->type, 1, 1), part);
     return ir_fma(b, resized_at(c, s, x, next), ir_splat(b, part, s->wide),
@@ -259,9 +259,9 @@ static ir_id between(tree_walk *c, const tree_spot *s, const tree_value *x, ir_i
 static ir_id mean_of_part(tree_walk *c, const tree_spot *s, const tree_value *x, uint32_t size,
                           uint32_t to) {
     ir_builder *b = c->k->b;
-    const ir_id zero = ir_u32(b, 0), from = tile_mul(c->k, s->at[x->guard], size),
-                first = tile_div(c->k, from, to),
-                end = tile_div(c->k, tile_add(c->k, from, size + to - 1), to);
+    const ir_id zero = ir_u32(b, 0), from = tile_mul(b, s->at[x->guard], size),
+                first = tile_div(b, from, to),
+                end = tile_div(b, tile_add(b, from, size + to - 1), to);
     const ir_memory sum = ir_register(b, x->type, s->wide);
     ir_store(b, sum, zero, ir_number(b, x->type, s->wide, 0));
     const ir_id i = ir_loop(b, first, end, ir_u32(b, 1));
@@ -276,17 +276,16 @@ static ir_id resized(tree_walk *c, const tree_spot *s, const tree_value *x) {
     const uint32_t axis = x->node->attr.resize.axis, to = x->node->attr.resize.size,
                    size = graph_tensor_at(c->t.g, x->node->in[0])->dim[axis].size;
     const ir_id at = s->at[x->guard],
-                middle = tile_mul(c->k, tile_add(c->k, tile_mul(c->k, at, 2), 1), size);
+                middle = tile_mul(b, tile_add(b, tile_mul(b, at, 2), 1), size);
     switch ((beryl_resize)x->node->attr.resize.how) {
-    case BERYL_RESIZE_NEAREST:
-        return resized_at(c, s, x, tile_div(c->k, tile_mul(c->k, at, size), to));
-    case BERYL_RESIZE_NEAREST_MIDDLE: return resized_at(c, s, x, tile_div(c->k, middle, 2 * to));
+    case BERYL_RESIZE_NEAREST: return resized_at(c, s, x, tile_div(b, tile_mul(b, at, size), to));
+    case BERYL_RESIZE_NEAREST_MIDDLE: return resized_at(c, s, x, tile_div(b, middle, 2 * to));
     case BERYL_RESIZE_LINEAR: {
         const ir_id edge = ir_u32(b, to);
         return between(c, s, x, ir_sub(b, ir_max(b, middle, edge), edge), 2 * to, size);
     }
     case BERYL_RESIZE_LINEAR_CORNERS:
-        return between(c, s, x, tile_mul(c->k, at, size - 1), to > 1 ? to - 1 : 1, size);
+        return between(c, s, x, tile_mul(b, at, size - 1), to > 1 ? to - 1 : 1, size);
     case BERYL_RESIZE_MEAN:
     case BERYL_RESIZE_COUNT: break;
     }
@@ -310,7 +309,7 @@ static ir_id in_pieces(tree_walk *c, const tree_spot *s, uint32_t v) {
         tree_spot own = *s;
         tree_spot_begin(&own, 1);
         for (uint32_t t = 0; t < c->t.n_tensor; t++)
-            own.at[t] = tile_add(c->k, s->at[t], e * c->step[t]);
+            own.at[t] = tile_add(c->k->b, s->at[t], e * c->step[t]);
         each[e] = tree_map_value(c, &own, v);
     }
     return ir_compose(c->k->b, each, s->wide);

@@ -4,15 +4,15 @@
 enum { EACH_UNROLLED = 4 /* fours of a lane that are written out */ };
 
 static void raw_load(const tile_weight *w, ir_id row, ir_id chunk, ir_id raw[TILE_RAW_MAX]) {
-    tile_kernel *k = w->k;
+    ir_builder *b = w->k->b;
     if (tile_packed_known(w->type)) {
         tile_packed_load(w, row, chunk, raw);
         return;
     }
-    ir_id at = ir_fma(k->b, row, ir_u32(k->b, w->n / 2), w->start);
-    at = ir_add(k->b, at, tile_mul(k, chunk, TILE_RUN / 2));
-    raw[0] = ir_load(k->b, w->from, at, 4);
-    raw[1] = ir_load(k->b, w->from, tile_add(k, at, 4), 4);
+    ir_id at = ir_fma(b, row, ir_u32(b, w->n / 2), w->start);
+    at = ir_add(b, at, tile_mul(b, chunk, TILE_RUN / 2));
+    raw[0] = ir_load(b, w->from, at, 4);
+    raw[1] = ir_load(b, w->from, tile_add(b, at, 4), 4);
 }
 
 /* Do products with int8 vectors want the sums of each 16 numbers? */
@@ -22,20 +22,19 @@ static bool needs_halves(base_type type) {
 
 /* ---- memory ---------------------------------------------------------------------------------- */
 
-void tile_matvec_begin(tile_matvec *m, lowering *l, const graph_node *node, const char *name,
-                       const matvec_choice *c, uint32_t k) {
+void tile_matvec_begin(tile_matvec *m, lowering *l, const char *name, const matvec_choice *c,
+                       uint32_t k) {
     *m = (tile_matvec){.c = *c, .length = k};
     lower_form_chosen(l, c);
-    tile_begin(&m->k, l, node, name, c->wg);
-    ir_builder *b = m->k.b;
+    ir_builder *b = tile_begin(&m->k, l, name, c->wg);
     if (c->subgroups) ir_subgroup(b, c->span);
     matvec_layout(c->x, matvec_held(c, k), &m->unit, &m->half, &m->second, &m->vector);
     if (tile_matvec_copies(c)) {
         matvec_copy_begin(m);
         return;
     }
-    m->lane = tile_rem(&m->k, ir_local(b, 0), c->lanes);
-    m->slot = tile_div(&m->k, ir_local(b, 0), c->lanes);
+    m->lane = tile_rem(b, ir_local(b, 0), c->lanes);
+    m->slot = tile_div(b, ir_local(b, 0), c->lanes);
 }
 
 tile_weight tile_matvec_weight(tile_matvec *m, base_type type, ir_memory from) {
@@ -95,14 +94,14 @@ ir_id tile_matvec_sum(tile_matvec *m, ir_id x) {
     const uint32_t runs = m->c.wg / m->c.span, first = m->sum_turn++ % 2 * runs;
     ir_id sum = ir_subgroup_add(b, x);
     ir_if(b, ir_eq(b, ir_subgroup_lane(b), ir_u32(b, 0)));
-    ir_store(b, m->parts, tile_add(k, tile_div(k, ir_local(b, 0), m->c.span), first), sum);
+    ir_store(b, m->parts, tile_add(b, tile_div(b, ir_local(b, 0), m->c.span), first), sum);
     ir_end(b);
     ir_barrier(b);
     const uint32_t wide = runs % 4 ? 1 : 4;
     sum = ir_load(b, m->parts, ir_u32(b, first), wide);
     for (uint32_t i = wide; i < runs; i += wide)
         sum = ir_add(b, sum, ir_load(b, m->parts, ir_u32(b, first + i), wide));
-    return tile_sum_vector(k, sum);
+    return tile_sum_vector(b, sum);
 }
 
 uint32_t tile_matvec_each(const tile_matvec *m) {
@@ -110,33 +109,32 @@ uint32_t tile_matvec_each(const tile_matvec *m) {
 }
 
 ir_id tile_matvec_own(tile_matvec *m, uint32_t e) {
-    return tile_add(&m->k, ir_local(m->k.b, 0), e * m->c.wg);
+    return tile_add(m->k.b, ir_local(m->k.b, 0), e * m->c.wg);
 }
 
 ir_id matvec_place(tile_matvec *m, uint32_t v, ir_id four, ir_id second, ir_id half) {
-    tile_kernel *k = &m->k;
-    ir_id at = ir_add(k->b, tile_mul(k, half, m->half), tile_mul(k, second, m->second));
-    return tile_add(k, ir_add(k->b, four, at), v * m->vector);
+    ir_builder *b = m->k.b;
+    ir_id at = ir_add(b, tile_mul(b, half, m->half), tile_mul(b, second, m->second));
+    return tile_add(b, ir_add(b, four, at), v * m->vector);
 }
 
 /* The word that is interleaved of this lane's and that of the lane `interleave` elements on or
  * back; where it goes. */
 static ir_id interleaved_of(tile_matvec *m, uint32_t v, ir_id u, ir_id word, ir_id *at) {
-    tile_kernel *k = &m->k;
-    ir_builder *b = k->b;
+    ir_builder *b = m->k.b;
     const uint32_t span = m->interleave / 4;
-    ir_id later = tile_rem(k, tile_div(k, u, span), 2), up = tile_mul(k, later, 16),
+    ir_id later = tile_rem(b, tile_div(b, u, span), 2), up = tile_mul(b, later, 16),
           is_later = ir_ne(b, later, ir_u32(b, 0));
     ir_id other = ir_subgroup_shuffle_xor(b, word, span);
     ir_id first = ir_shr(b, ir_select(b, is_later, other, word), up),
           second = ir_shr(b, ir_select(b, is_later, word, other), up);
-    ir_id low = ir_or(b, tile_and(k, first, 255), tile_shl(k, tile_and(k, second, 255), 8));
-    ir_id high = ir_or(b, tile_shl(k, tile_and(k, first, 0xff00), 8),
-                       tile_shl(k, tile_and(k, second, 0xff00), 16));
-    ir_id place = ir_add(b, tile_mul(k, tile_rem(k, u, span), 2), later); /* of 2 span */
-    ir_id half = span == 2 ? tile_rem(k, tile_div(k, u, 4), 2) : tile_div(k, place, 4);
-    *at = matvec_place(m, v, tile_div(k, u, 16), tile_rem(k, tile_div(k, u, 8), 2), half);
-    *at = ir_add(b, tile_mul(k, *at, 4), tile_rem(k, place, 4));
+    ir_id low = ir_or(b, tile_and(b, first, 255), tile_shl(b, tile_and(b, second, 255), 8));
+    ir_id high = ir_or(b, tile_shl(b, tile_and(b, first, 0xff00), 8),
+                       tile_shl(b, tile_and(b, second, 0xff00), 16));
+    ir_id place = ir_add(b, tile_mul(b, tile_rem(b, u, span), 2), later); /* of 2 span */
+    ir_id half = span == 2 ? tile_rem(b, tile_div(b, u, 4), 2) : tile_div(b, place, 4);
+    *at = matvec_place(m, v, tile_div(b, u, 16), tile_rem(b, tile_div(b, u, 8), 2), half);
+    *at = ir_add(b, tile_mul(b, *at, 4), tile_rem(b, place, 4));
     return ir_or(b, low, high);
 }
 
@@ -149,9 +147,8 @@ typedef struct rounded {
  * instructions. Magnitudes are compared as bits, where NaN is largest; a sum with 1.5 * 2^23 has
  * the whole number in its lowest byte, to nearest even. */
 static rounded round_four(tile_matvec *m, ir_id x) {
-    tile_kernel *k = &m->k;
-    ir_builder *b = k->b;
-    ir_id bits = tile_max_vector(k, tile_and(k, ir_bitcast(b, IR_U32, 4, x), 0x7fffffff));
+    ir_builder *b = m->k.b;
+    ir_id bits = tile_max_vector(b, tile_and(b, ir_bitcast(b, IR_U32, 4, x), 0x7fffffff));
     for (uint32_t mask = 1; mask < 8; mask *= 2)
         bits = ir_max(b, bits, ir_subgroup_shuffle_xor(b, bits, mask));
     ir_id most = ir_bitcast(b, IR_F32, 1, bits), scale = ir_mul(b, most, ir_f32(b, 1.0f / 127));
@@ -159,9 +156,9 @@ static rounded round_four(tile_matvec *m, ir_id x) {
     ir_id factor = ir_select(b, ir_gt(b, most, ir_f32(b, 1e-30f)), ir_div(b, ir_f32(b, 127), most),
                              ir_f32(b, 0));
     ir_id moved = ir_fma(b, x, ir_splat(b, factor, 4), ir_number(b, IR_F32, 4, 12582912)),
-          bytes = tile_and(k, ir_bitcast(b, IR_U32, 4, moved), 255), word = ir_extract(b, bytes, 0);
+          bytes = tile_and(b, ir_bitcast(b, IR_U32, 4, moved), 255), word = ir_extract(b, bytes, 0);
     for (uint32_t i = 1; i < 4; i++)
-        word = ir_or(b, word, tile_shl(k, ir_extract(b, bytes, i), 8 * i));
+        word = ir_or(b, word, tile_shl(b, ir_extract(b, bytes, i), 8 * i));
     ir_id sum = ir_dot4_i8(b, word, ir_bits(b, IR_U32, 1, 0x01010101u), ir_i32(b, 0));
     for (uint32_t mask = 1; mask < 4; mask *= 2)
         sum = ir_add(b, sum, ir_subgroup_shuffle_xor(b, sum, mask));
@@ -171,42 +168,40 @@ static rounded round_four(tile_matvec *m, ir_id x) {
 
 /* Four u of vector v. */
 static void keep_int8(tile_matvec *m, uint32_t v, ir_id u, ir_id holds, ir_id x) {
-    tile_kernel *k = &m->k;
-    ir_builder *b = k->b;
+    ir_builder *b = m->k.b;
     const rounded r = round_four(m, x);
-    ir_id group = tile_div(k, u, 4);
-    ir_id at = matvec_place(m, v, tile_div(k, u, 16), tile_rem(k, tile_div(k, group, 2), 2),
-                            tile_rem(k, group, 2));
-    at = ir_add(b, tile_mul(k, at, 4), tile_rem(k, u, 4));
+    ir_id group = tile_div(b, u, 4);
+    ir_id at = matvec_place(m, v, tile_div(b, u, 16), tile_rem(b, tile_div(b, group, 2), 2),
+                            tile_rem(b, group, 2));
+    at = ir_add(b, tile_mul(b, at, 4), tile_rem(b, u, 4));
     ir_id interleaved_at = IR_NO_ID,
           interleaved = m->interleave ? interleaved_of(m, v, u, r.word, &interleaved_at) : IR_NO_ID;
     if (holds != IR_NO_ID) ir_if(b, holds);
     ir_store(b, m->x, at, r.word);
     if (m->interleave) ir_store(b, m->interleaved, interleaved_at, interleaved);
     if (m->with_halves) {
-        ir_if(b, ir_eq(b, tile_rem(k, ir_local(b, 0), 4), ir_u32(b, 0)));
-        ir_store(b, m->halves, tile_add(k, group, v * whole_over(m->length, 64) * 4), r.half);
+        ir_if(b, ir_eq(b, tile_rem(b, ir_local(b, 0), 4), ir_u32(b, 0)));
+        ir_store(b, m->halves, tile_add(b, group, v * whole_over(m->length, 64) * 4), r.half);
         ir_end(b);
     }
-    ir_if(b, ir_eq(b, tile_rem(k, ir_local(b, 0), 8), ir_u32(b, 0)));
+    ir_if(b, ir_eq(b, tile_rem(b, ir_local(b, 0), 8), ir_u32(b, 0)));
     ir_id both =
         ir_compose(b, (ir_id[]){r.scale, ir_mul(b, r.scale, ir_cast(b, IR_F32, r.sum))}, 2);
     ir_store(b, m->scales,
-             tile_add(k, tile_mul(k, tile_div(k, u, 8), 2), v * whole_over(m->length, 64) * 4),
+             tile_add(b, tile_mul(b, tile_div(b, u, 8), 2), v * whole_over(m->length, 64) * 4),
              both);
     ir_end(b);
     if (holds != IR_NO_ID) ir_end(b);
 }
 
 static void keep_f32(tile_matvec *m, uint32_t v, ir_id u, ir_id holds, ir_id x) {
-    tile_kernel *k = &m->k;
-    ir_builder *b = k->b;
-    ir_id group = tile_div(k, u, 4);
-    ir_id at = matvec_place(m, v, tile_div(k, u, 16), tile_rem(k, tile_div(k, group, 2), 2),
-                            tile_rem(k, group, 2));
-    at = ir_add(b, at, tile_mul(k, tile_rem(k, u, 4), m->unit));
+    ir_builder *b = m->k.b;
+    ir_id group = tile_div(b, u, 4);
+    ir_id at = matvec_place(m, v, tile_div(b, u, 16), tile_rem(b, tile_div(b, group, 2), 2),
+                            tile_rem(b, group, 2));
+    at = ir_add(b, at, tile_mul(b, tile_rem(b, u, 4), m->unit));
     if (holds != IR_NO_ID) ir_if(b, holds);
-    ir_store(b, m->x, tile_mul(k, at, 4), x);
+    ir_store(b, m->x, tile_mul(b, at, 4), x);
     if (holds != IR_NO_ID) ir_end(b);
 }
 
@@ -220,27 +215,25 @@ tile_int8_vectors tile_int8_in(tile_matvec *m, ir_memory memory, uint32_t bound,
 
 /* Four u of vector `vector`, where it holds. */
 static void store_int8(tile_matvec *m, ir_id vector, ir_id u, ir_id holds, ir_id x) {
-    tile_kernel *k = &m->k;
-    ir_builder *b = k->b;
+    ir_builder *b = m->k.b;
     const tile_int8_vectors *to = &m->int8_to;
     const rounded r = round_four(m, x);
-    ir_id pair = ir_fma(b, tile_div(k, u, 16), to->bound, vector);
+    ir_id pair = ir_fma(b, tile_div(b, u, 16), to->bound, vector);
     ir_if(b, holds);
-    ir_store(b, to->bytes, ir_add(b, tile_mul(k, pair, 16), tile_rem(k, u, 16)), r.word);
-    ir_if(b, ir_eq(b, tile_rem(k, ir_local(b, 0), 8), ir_u32(b, 0)));
-    ir_id low = tile_and(k, ir_bitcast(b, IR_U32, 1, r.half), 0xffff),
-          high = tile_shl(k, ir_bitcast(b, IR_U32, 1, r.other), 16);
+    ir_store(b, to->bytes, ir_add(b, tile_mul(b, pair, 16), tile_rem(b, u, 16)), r.word);
+    ir_if(b, ir_eq(b, tile_rem(b, ir_local(b, 0), 8), ir_u32(b, 0)));
+    ir_id low = tile_and(b, ir_bitcast(b, IR_U32, 1, r.half), 0xffff),
+          high = tile_shl(b, ir_bitcast(b, IR_U32, 1, r.other), 16);
     ir_id both[2] = {ir_bitcast(b, IR_U32, 1, r.scale), ir_or(b, low, high)},
-          odd = tile_rem(k, tile_div(k, u, 8), 2);
-    ir_id at = ir_add(b, tile_mul(k, pair, 4), tile_mul(k, odd, 2));
+          odd = tile_rem(b, tile_div(b, u, 8), 2);
+    ir_id at = ir_add(b, tile_mul(b, pair, 4), tile_mul(b, odd, 2));
     ir_store(b, to->factors, ir_add(b, at, to->factors_at), ir_compose(b, both, 2));
     ir_end(b);
     ir_end(b);
 }
 
 static void keep_apart(tile_matvec *m, uint32_t v, ir_id u, ir_id holds, ir_id x) {
-    tile_kernel *k = &m->k;
-    ir_builder *b = k->b;
+    ir_builder *b = m->k.b;
     (void)v;
     holds = holds == IR_NO_ID ? m->to_holds : ir_and(b, holds, m->to_holds);
     if (m->x_round) {
@@ -248,35 +241,33 @@ static void keep_apart(tile_matvec *m, uint32_t v, ir_id u, ir_id holds, ir_id x
         return;
     }
     ir_if(b, holds);
-    ir_store(b, m->x_to, ir_add(b, m->to_at, tile_mul(k, u, 4)), x);
+    ir_store(b, m->x_to, ir_add(b, m->to_at, tile_mul(b, u, 4)), x);
     ir_end(b);
 }
 
 void tile_matvec_hand_on(tile_matvec *m, ir_memory from, uint32_t fours, ir_id first,
                          uint32_t length, ir_id vector, ir_id vectors) {
-    tile_kernel *k = &m->k;
-    ir_builder *b = k->b;
+    ir_builder *b = m->k.b;
     const uint32_t all = fours * m->c.n_x;
     for (uint32_t begin = 0; begin < all; begin += m->c.wg) {
-        ir_id i = tile_add(k, ir_local(b, 0), begin), holds = ir_lt(b, i, ir_u32(b, all));
+        ir_id i = tile_add(b, ir_local(b, 0), begin), holds = ir_lt(b, i, ir_u32(b, all));
         i = ir_min(b, i, ir_u32(b, all - 1));
-        ir_id u = ir_add(b, first, tile_rem(k, i, fours)),
-              to = ir_add(b, vector, tile_div(k, i, fours));
+        ir_id u = ir_add(b, first, tile_rem(b, i, fours)),
+              to = ir_add(b, vector, tile_div(b, i, fours));
         holds = ir_and(b, holds, ir_and(b, ir_lt(b, u, ir_u32(b, length)), ir_lt(b, to, vectors)));
-        store_int8(m, to, u, holds, ir_load(b, from, tile_mul(k, i, 4), 4));
+        store_int8(m, to, u, holds, ir_load(b, from, tile_mul(b, i, 4), 4));
     }
 }
 
 /* n fours from the e-th on, all asked for before the first is used. */
 static void fill_some(tile_matvec *m, uint32_t v, uint32_t e, ir_id first, uint32_t n,
                       tile_four *four, void *user) {
-    tile_kernel *k = &m->k;
-    ir_builder *b = k->b;
+    ir_builder *b = m->k.b;
     const uint32_t fours = m->length / 4;
     ir_id u[MATVEC_EACH_MAX], x[MATVEC_EACH_MAX], holds[MATVEC_EACH_MAX];
     for (uint32_t i = 0; i < n; i++) {
         const bool whole = first == IR_NO_ID && (e + i + 1) * m->c.wg <= fours;
-        u[i] = first == IR_NO_ID ? tile_matvec_own(m, e + i) : tile_add(k, first, i * m->c.wg);
+        u[i] = first == IR_NO_ID ? tile_matvec_own(m, e + i) : tile_add(b, first, i * m->c.wg);
         holds[i] = whole ? IR_NO_ID : ir_lt(b, u[i], ir_u32(b, fours));
         x[i] = four(user, v, e + i, whole ? u[i] : ir_min(b, u[i], ir_u32(b, fours - 1)));
     }
@@ -302,18 +293,17 @@ void tile_matvec_fill_vector(tile_matvec *m, uint32_t v, bool one_by_one, tile_f
 }
 
 static void x_floats(tile_matvec *m, uint32_t v, const tile_part *p, uint32_t run, ir_id x[4]) {
-    tile_kernel *k = &m->k;
-    ir_builder *b = k->b;
+    ir_builder *b = m->k.b;
     ir_id half = run ? ir_u32(b, 1) : p->half;
     if (m->c.x == MATVEC_DIRECT) {
-        ir_id at = ir_add(b, tile_mul(k, p->four, 64),
-                          ir_add(b, tile_mul(k, p->second, 32), tile_mul(k, half, 16)));
+        ir_id at = ir_add(b, tile_mul(b, p->four, 64),
+                          ir_add(b, tile_mul(b, p->second, 32), tile_mul(b, half, 16)));
         at = ir_add(b, at, m->x_at[v]);
-        for (uint32_t i = 0; i < 4; i++) x[i] = ir_load(b, m->x_from, tile_add(k, at, 4 * i), 4);
+        for (uint32_t i = 0; i < 4; i++) x[i] = ir_load(b, m->x_from, tile_add(b, at, 4 * i), 4);
         return;
     }
-    ir_id at = tile_mul(k, matvec_place(m, v, p->four, p->second, half), 4);
-    for (uint32_t i = 0; i < 4; i++) x[i] = ir_load(b, m->x, tile_add(k, at, 4 * i * m->unit), 4);
+    ir_id at = tile_mul(b, matvec_place(m, v, p->four, p->second, half), 4);
+    for (uint32_t i = 0; i < 4; i++) x[i] = ir_load(b, m->x, tile_add(b, at, 4 * i * m->unit), 4);
 }
 
 /* ---- a chunk --------------------------------------------------------------------------------- */
@@ -322,12 +312,6 @@ static void add_to(tile_matvec *m, uint32_t row, uint32_t v, ir_id x) {
     ir_builder *b = m->k.b;
     ir_id at = ir_u32(b, row * m->c.n_x + v);
     ir_store(b, m->sums, at, ir_add(b, ir_load(b, m->sums, at, 1), x));
-}
-
-static ir_id dot(ir_builder *b, ir_id x, ir_id y, ir_id sum) { /* 16 bytes */
-    for (uint32_t i = 0; i < 4; i++)
-        sum = ir_dot4_i8(b, ir_extract(b, x, i), ir_extract(b, y, i), sum);
-    return sum;
 }
 
 static ir_id plus(ir_builder *b, ir_id x, ir_id sum) { /* sum IR_NO_ID: 0 */
@@ -353,17 +337,16 @@ typedef struct rounded_part {
 
 static void part_inside(tile_matvec *m, base_type type, const tile_part *p, uint32_t v,
                         rounded_part *x) {
-    tile_kernel *k = &m->k;
-    ir_builder *b = k->b;
+    ir_builder *b = m->k.b;
     const uint32_t before = v * whole_over(m->length, 64) * 4;
-    ir_id at = tile_add(k, tile_mul(k, ir_add(b, tile_mul(k, p->four, 2), p->second), 2), before);
+    ir_id at = tile_add(b, tile_mul(b, ir_add(b, tile_mul(b, p->four, 2), p->second), 2), before);
     ir_id own = ir_load(b, m->scales, at, 2);
     x->scale = ir_extract(b, own, 0);
     x->scaled = ir_extract(b, own, 1);
     for (uint32_t r = 0; r < p->n_run; r++)
         x->run[r] = ir_load(
             b, tile_weight_table(type) ? m->interleaved : m->x,
-            tile_mul(k, matvec_place(m, v, p->four, p->second, r ? ir_u32(b, 1) : p->half), 4), 4);
+            tile_mul(b, matvec_place(m, v, p->four, p->second, r ? ir_u32(b, 1) : p->half), 4), 4);
     if (!needs_halves(type)) return;
     ir_id sums = p->n_run == 2 ? ir_load(b, m->halves, at, 2)
                                : ir_load(b, m->halves, ir_add(b, at, p->half), 1);
@@ -378,15 +361,14 @@ void matvec_sums_of(ir_builder *b, ir_id word, ir_id sums[2]) {
 }
 
 static void part_handed(tile_matvec *m, const tile_part *p, uint32_t v, rounded_part *x) {
-    tile_kernel *k = &m->k;
-    ir_builder *b = k->b;
+    ir_builder *b = m->k.b;
     const tile_int8_vectors *from = &m->int8_from;
     const ir_instruction *second = ir_at(b, p->second);
     const bool known = second && second->op == IR_CONST; /* then one load is both blocks' */
     ir_id pair = ir_fma(b, p->four, from->bound, m->x_at[v]);
-    ir_id first = ir_add(b, tile_mul(k, pair, 16), tile_mul(k, p->second, 8)),
-          at = ir_add(b, tile_mul(k, pair, 4), from->factors_at);
-    if (!known) at = ir_add(b, at, tile_mul(k, p->second, 2));
+    ir_id first = ir_add(b, tile_mul(b, pair, 16), tile_mul(b, p->second, 8)),
+          at = ir_add(b, tile_mul(b, pair, 4), from->factors_at);
+    if (!known) at = ir_add(b, at, tile_mul(b, p->second, 2));
     ir_id own = ir_load(b, from->factors, at, known ? 4 : 2);
     if (known && second->imm) own = ir_swizzle(b, own, 2, 0x32);
     ir_id sums[2];
@@ -395,7 +377,7 @@ static void part_handed(tile_matvec *m, const tile_part *p, uint32_t v, rounded_
     x->scaled = ir_mul(b, x->scale, ir_cast(b, IR_F32, ir_add(b, sums[0], sums[1])));
     for (uint32_t r = 0; r < p->n_run; r++) {
         ir_id half = r ? ir_u32(b, 1) : p->half;
-        x->run[r] = ir_load(b, from->bytes, ir_add(b, first, tile_mul(k, half, 4)), 4);
+        x->run[r] = ir_load(b, from->bytes, ir_add(b, first, tile_mul(b, half, 4)), 4);
         x->sums[r] = p->n_run == 2
                          ? sums[r]
                          : ir_select(b, ir_eq(b, p->half, ir_u32(b, 0)), sums[0], sums[1]);
@@ -421,10 +403,10 @@ static void multiply_int8(tile_matvec *m, base_type type, uint32_t rows, tile_op
             n = matvec_alike(w, r);
             for (uint32_t j = r; zero && j < r + n; j++)
                 sum = ir_sub(b, sum, ir_mul(b, x.sums[j], ir_i32(b, (int32_t)zero)));
-            for (uint32_t j = r; j < r + n; j++) sum = dot(b, w->run[j], x.run[j], sum);
+            for (uint32_t j = r; j < r + n; j++) sum = tile_packed_dot(b, w->run[j], x.run[j], sum);
             ir_id less = ir_i32(b, 0);
             for (uint32_t j = r; j < r + n && w->less[j] != IR_NO_ID; j++)
-                less = dot(b, w->less[j], x.run[j], less);
+                less = tile_packed_dot(b, w->less[j], x.run[j], less);
             if (w->less[r] != IR_NO_ID) sum = ir_sub(b, sum, less);
             total = plus_times(b, opened[row].fractions ? ir_cast(b, IR_F32, sum) : sum,
                                w->scale[r], total);
@@ -460,21 +442,21 @@ static void add_int8(tile_matvec *m, base_type type, uint32_t rows, tile_opened 
 static void floats_of(tile_kernel *k, ir_id bytes, bool is_signed, uint32_t zero, ir_id x[4]) {
     ir_builder *b = k->b;
     if (is_signed) bytes = ir_xor(b, bytes, ir_bits(b, IR_U32, 4, 0x80808080u)), zero = 128;
-    ir_id shifts = tile_ramp(k, 4, 0, 8), places = tile_ramp(k, 4, 0x7440, 1),
+    ir_id shifts = tile_ramp(b, 4, 0, 8), places = tile_ramp(b, 4, 0x7440, 1),
           bias = ir_number(b, IR_F32, 4, 8388608 + zero);
     ir_id above = ir_bits(b, IR_U32, 4, 0x4b000000u);
     for (uint32_t i = 0; i < 4; i++) {
         ir_id word = ir_splat(b, ir_extract(b, bytes, i), 4);
         ir_id whole = k->l->caps->permutes_bytes
                           ? ir_permute_bytes(b, word, above, places)
-                          : ir_or(b, tile_and(k, ir_shr(b, word, shifts), 255), above);
+                          : ir_or(b, tile_and(b, ir_shr(b, word, shifts), 255), above);
         x[i] = ir_sub(b, ir_bitcast(b, IR_F32, 4, whole), bias);
     }
 }
 
-static ir_id dot_floats(tile_kernel *k, const ir_id x[4], const ir_id y[4], ir_id sum) { /* f32x4 */
+static ir_id dot_floats(ir_builder *b, const ir_id x[4], const ir_id y[4], ir_id sum) { /* f32x4 */
     for (uint32_t i = 0; i < 4; i++)
-        sum = sum == IR_NO_ID ? ir_mul(k->b, x[i], y[i]) : ir_fma(k->b, x[i], y[i], sum);
+        sum = sum == IR_NO_ID ? ir_mul(b, x[i], y[i]) : ir_fma(b, x[i], y[i], sum);
     return sum;
 }
 
@@ -507,7 +489,7 @@ static void multiply_f32(tile_matvec *m, base_type type, uint32_t rows, const ti
     for (uint32_t row = 0; row < rows; row++)
         for (uint32_t r = 0; r < p->n_run; r++) {
             ir_id run = opened[row].parts[i].run[r], less = opened[row].parts[i].less[r];
-            if (less != IR_NO_ID) run = tile_bytes_less(k, run, less);
+            if (less != IR_NO_ID) run = tile_bytes_less(b, run, less);
             floats_of(k, run, is_signed, tile_packed_zero(type) << p->up, w[row][r]);
         }
     for (uint32_t v = 0; v < m->c.n_x; v++) {
@@ -517,7 +499,7 @@ static void multiply_f32(tile_matvec *m, base_type type, uint32_t rows, const ti
         for (uint32_t r = 0, n; least && r < p->n_run; r += n) {
             n = matvec_alike(p, r);
             for (uint32_t j = 0; j < 4 * n; j++) all[r] = plus(b, x[r + j / 4][j % 4], all[r]);
-            all[r] = tile_sum_vector(k, all[r]);
+            all[r] = tile_sum_vector(b, all[r]);
         }
         for (uint32_t row = 0; row < rows; row++) {
             const tile_part *own = &opened[row].parts[i];
@@ -526,8 +508,8 @@ static void multiply_f32(tile_matvec *m, base_type type, uint32_t rows, const ti
             for (uint32_t r = 0, n; r < p->n_run; r += n) {
                 ir_id sum = IR_NO_ID;
                 n = matvec_alike(own, r);
-                for (uint32_t j = r; j < r + n; j++) sum = dot_floats(k, w[row][j], x[j], sum);
-                ir_id y = ir_mul(b, times_whole(b, d, own->scale[r]), tile_sum_vector(k, sum));
+                for (uint32_t j = r; j < r + n; j++) sum = dot_floats(b, w[row][j], x[j], sum);
+                ir_id y = ir_mul(b, times_whole(b, d, own->scale[r]), tile_sum_vector(b, sum));
                 add_to(m, row, v,
                        least ? ir_fma(b, times_whole(b, opened[row].m, own->least[r]), all[r], y)
                              : y);
@@ -554,23 +536,23 @@ static void add_packed(tile_matvec *m, const tile_rows *rows, ir_id raw[][TILE_R
 
 /* The chunk in its own matrix; `from`: what to add to the row. */
 static ir_id chunk_in_stretch(tile_matvec *m, base_type type, ir_id chunk, ir_id *from) {
-    tile_kernel *k = &m->k;
+    ir_builder *b = m->k.b;
     const uint32_t each = m->stretch / matvec_chunk(type);
-    *from = ir_load(k->b, m->matrices, tile_div(k, chunk, each), 1);
-    return tile_rem(k, chunk, each);
+    *from = ir_load(b, m->matrices, tile_div(b, chunk, each), 1);
+    return tile_rem(b, chunk, each);
 }
 
 /* Of every row 16 numbers, as f32x4, times those of the vectors from number 16 `group` on. */
 static void add_run(tile_matvec *m, uint32_t rows, ir_id values[][4], ir_id group) {
-    tile_kernel *k = &m->k;
-    const tile_part p = {.four = tile_div(k, group, 4),
-                         .second = tile_rem(k, tile_div(k, group, 2), 2),
-                         .half = tile_rem(k, group, 2)};
+    ir_builder *b = m->k.b;
+    const tile_part p = {.four = tile_div(b, group, 4),
+                         .second = tile_rem(b, tile_div(b, group, 2), 2),
+                         .half = tile_rem(b, group, 2)};
     for (uint32_t v = 0; v < m->c.n_x; v++) {
         ir_id x[4];
         x_floats(m, v, &p, 0, x);
         for (uint32_t r = 0; r < rows; r++)
-            add_to(m, r, v, tile_sum_vector(k, dot_floats(k, values[r], x, IR_NO_ID)));
+            add_to(m, r, v, tile_sum_vector(b, dot_floats(b, values[r], x, IR_NO_ID)));
     }
 }
 
@@ -589,22 +571,21 @@ static void add_halves(tile_matvec *m, const tile_rows *rows, ir_id raw[][TILE_R
 
 /* 16 plain numbers, or a block of a type with a table. */
 static void add_values(tile_matvec *m, const tile_rows *rows, ir_id chunk) {
-    tile_kernel *k = &m->k;
+    ir_builder *b = m->k.b;
     const tile_weight *w = rows->w[0];
     tile_chunk chunks[TILE_ROWS_MAX];
     ir_id from = IR_NO_ID, own = m->stretch ? chunk_in_stretch(m, w->type, chunk, &from) : chunk;
-    ir_id block = tile_div(k, own, w->chunks), part = tile_rem(k, own, w->chunks);
-    ir_id before = m->stretch
-                       ? tile_mul(k, ir_sub(k->b, chunk, own), matvec_chunk(w->type) / TILE_RUN)
-                       : IR_NO_ID;
+    ir_id block = tile_div(b, own, w->chunks), part = tile_rem(b, own, w->chunks);
+    ir_id before = m->stretch ? tile_mul(b, ir_sub(b, chunk, own), matvec_chunk(w->type) / TILE_RUN)
+                              : IR_NO_ID;
     for (uint32_t r = 0; r < rows->n; r++) {
-        ir_id row = m->stretch ? ir_add(k->b, rows->row[r], from) : rows->row[r];
+        ir_id row = m->stretch ? ir_add(b, rows->row[r], from) : rows->row[r];
         tile_chunk_load(rows->w[r], row, block, part, &chunks[r]);
     }
     for (uint32_t run = 0; run < w->runs; run++) {
         ir_id values[TILE_ROWS_MAX][4],
-            group = tile_div(k, tile_run_at(w, block, part, run), TILE_RUN);
-        if (m->stretch) group = ir_add(k->b, group, before);
+            group = tile_div(b, tile_run_at(w, block, part, run), TILE_RUN);
+        if (m->stretch) group = ir_add(b, group, before);
         for (uint32_t r = 0; r < rows->n; r++)
             tile_run_load(rows->w[r], &chunks[r], run, values[r]);
         add_run(m, rows->n, values, group);
@@ -626,14 +607,13 @@ static uint32_t steps_of(const tile_matvec *m, base_type type) {
 
 /* Chunk of step `step`, turn d. */
 static ir_id chunk_at(tile_matvec *m, ir_id step, uint32_t d) {
-    tile_kernel *k = &m->k;
-    ir_id first = tile_add(k, tile_mul(k, step, m->c.depth * m->c.lanes), d * m->c.lanes);
-    return ir_add(k->b, m->lane, first);
+    ir_builder *b = m->k.b;
+    ir_id first = tile_add(b, tile_mul(b, step, m->c.depth * m->c.lanes), d * m->c.lanes);
+    return ir_add(b, m->lane, first);
 }
 
 void tile_matvec_fetch(tile_matvec *m, const tile_rows *rows, ir_id step) {
-    tile_kernel *k = &m->k;
-    ir_builder *b = k->b;
+    ir_builder *b = m->k.b;
     const base_type type = rows->w[0]->type;
     uint8_t widths[TILE_RAW_MAX];
     const uint32_t n = matvec_raw_widths(type, widths), words = matvec_raw_words(type),
@@ -674,13 +654,12 @@ static void take_ahead(tile_matvec *m, const tile_rows *rows, uint32_t d,
 /* The following loads, then this step's arithmetic. inner: the step's number in its window. */
 static void walk_step(tile_matvec *m, const tile_rows *rows, const tile_rows *next, ir_id there,
                       ir_id step, uint32_t steps, ir_id inner) {
-    tile_kernel *k = &m->k;
-    ir_builder *b = k->b;
+    ir_builder *b = m->k.b;
     const uint32_t depth = m->c.depth, lanes = m->c.lanes, all = chunks_of(m, rows->w[0]->type);
     ir_id raw[MATVEC_DEPTH_MAX][TILE_ROWS_MAX][TILE_RAW_MAX];
     for (uint32_t d = 0; d < depth; d++) take_ahead(m, rows, d, raw[d]);
     if (steps > 1) {
-        ir_id after = tile_add(k, step, 1), more = ir_lt(b, after, ir_u32(b, steps));
+        ir_id after = tile_add(b, step, 1), more = ir_lt(b, after, ir_u32(b, steps));
         tile_weight weights[TILE_ROWS_MAX];
         tile_rows then = *rows;
         if (next) {
@@ -717,23 +696,21 @@ static void walk_step(tile_matvec *m, const tile_rows *rows, const tile_rows *ne
 /* Window by window; the last one asks for the first again, of a tile that may follow. */
 static void walk_windows(tile_matvec *m, const tile_rows *rows, const tile_rows *next,
                          ir_id there) {
-    tile_kernel *k = &m->k;
-    ir_builder *b = k->b;
+    ir_builder *b = m->k.b;
     const uint32_t windows = whole_over(m->length, m->c.window),
                    steps = steps_of(m, rows->w[0]->type), turns = steps / windows;
     ir_id zero = ir_u32(b, 0), one = ir_u32(b, 1);
-    ir_id window = ir_loop(b, zero, ir_u32(b, windows), one), after = tile_add(k, window, 1),
+    ir_id window = ir_loop(b, zero, ir_u32(b, windows), one), after = tile_add(b, window, 1),
           more = ir_lt(b, after, ir_u32(b, windows));
     matvec_copy_window(m, ir_select(b, more, after, zero));
     ir_id turn = turns > 1 ? ir_loop(b, zero, ir_u32(b, turns), one) : zero;
-    walk_step(m, rows, next, there, ir_add(b, tile_mul(k, window, turns), turn), steps, turn);
+    walk_step(m, rows, next, there, ir_add(b, tile_mul(b, window, turns), turn), steps, turn);
     if (turns > 1) ir_end(b);
     ir_end(b);
 }
 
 void tile_matvec_join(tile_matvec *m, uint32_t rows, ir_id *sums) {
-    tile_kernel *k = &m->k;
-    ir_builder *b = k->b;
+    ir_builder *b = m->k.b;
     const uint32_t n = rows * m->c.n_x;
     const uint32_t lanes = m->c.lanes, wg = m->c.wg;
     if (m->c.subgroups || lanes == 1) {
@@ -746,13 +723,13 @@ void tile_matvec_join(tile_matvec *m, uint32_t rows, ir_id *sums) {
     }
     ir_id local = ir_local(b, 0);
     for (uint32_t i = 0; i < n; i++)
-        ir_store(b, m->joined, tile_add(k, local, i * wg), ir_load(b, m->sums, ir_u32(b, i), 1));
+        ir_store(b, m->joined, tile_add(b, local, i * wg), ir_load(b, m->sums, ir_u32(b, i), 1));
     ir_barrier(b);
     ir_id first = ir_sub(b, local, m->lane);
     for (uint32_t i = 0; i < n; i++) {
-        sums[i] = ir_load(b, m->joined, tile_add(k, first, i * wg), 1);
+        sums[i] = ir_load(b, m->joined, tile_add(b, first, i * wg), 1);
         for (uint32_t j = 1; j < lanes; j++)
-            sums[i] = ir_add(b, sums[i], ir_load(b, m->joined, tile_add(k, first, i * wg + j), 1));
+            sums[i] = ir_add(b, sums[i], ir_load(b, m->joined, tile_add(b, first, i * wg + j), 1));
     }
     ir_barrier(b);
 }

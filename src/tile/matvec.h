@@ -90,8 +90,8 @@ static inline bool tile_matvec_copies(const matvec_choice *c) {
  * the device has one lane a workgroup. Of shape: n_segment, types, rows, k, n_x, per, exact,
  * has_prologue, form. */
 bool tile_matvec_choose(const device_caps *caps, const matvec_shape *shape, matvec_choice *out);
-void tile_matvec_begin(tile_matvec *m, lowering *l, const graph_node *node, const char *name,
-                       const matvec_choice *c, uint32_t k);
+void tile_matvec_begin(tile_matvec *m, lowering *l, const char *name, const matvec_choice *c,
+                       uint32_t k);
 /* Of a buffer with such a weight: words, F32: numbers. */
 ir_type tile_matvec_element(base_type type);
 /* A weight of rows of k elements in `from`, its planes (plain types: `start`), in elements of it,

@@ -242,8 +242,8 @@ static void even_out(const matvec_shape *shape, matvec_choice *c, uint32_t n) {
 }
 
 static bool choose(const device_caps *caps, const matvec_shape *shape, matvec_choice *out) {
-    const uint32_t units = caps->compute_units ? caps->compute_units : UNITS_UNKNOWN,
-                   per = shape->per ? shape->per : 1, most = caps->workgroup_bytes;
+    const uint32_t units = tile_units(caps), per = shape->per ? shape->per : 1,
+                   most = caps->workgroup_bytes;
     const bool factors = BUILD_HAS_ADAPTERS && shape->factors;
     matvec_choice *c = out;
     uint32_t chunk = UINT32_MAX, words = 0, interleave = 0;
@@ -487,7 +487,7 @@ static bool take_batch(const device_caps *caps, const matvec_shape *shape, matve
 static bool choose_batch(const device_caps *caps, const matvec_shape *shape, matvec_choice *out) {
     static const uint32_t splits[] = {1, 2, 3, 4, 6, 8, 12, 16},
                           sizes[] = {256, 288, 320, 384, 480, 512};
-    const uint32_t units = caps->compute_units ? caps->compute_units : UNITS_UNKNOWN;
+    const uint32_t units = tile_units(caps);
     uint64_t best = UINT64_MAX;
     if (!batch_wanted(caps, shape, units)) return false;
     for (size_t i = 0; i < sizeof splits / sizeof *splits; i++)

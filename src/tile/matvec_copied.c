@@ -17,15 +17,14 @@ static uint32_t factors_of(const tile_matvec *m) { /* the same: of two blocks */
 }
 
 void matvec_copy_begin(tile_matvec *m) {
-    tile_kernel *k = &m->k;
-    ir_builder *b = k->b;
+    ir_builder *b = m->k.b;
     const uint32_t share = m->c.share, near = m->c.near, run = m->c.wg / m->c.lanes * share;
-    ir_id own = run < m->c.wg ? tile_rem(k, ir_local(b, 0), run) : ir_local(b, 0);
-    m->lane = m->share_lane = tile_rem(k, tile_div(k, own, near), share);
-    m->slot = ir_add(b, tile_mul(k, tile_div(k, own, near * share), near), tile_rem(k, own, near));
+    ir_id own = run < m->c.wg ? tile_rem(b, ir_local(b, 0), run) : ir_local(b, 0);
+    m->lane = m->share_lane = tile_rem(b, tile_div(b, own, near), share);
+    m->slot = ir_add(b, tile_mul(b, tile_div(b, own, near * share), near), tile_rem(b, own, near));
     if (run == m->c.wg) return;
-    m->run = tile_div(k, ir_local(b, 0), run);
-    m->lane = ir_add(b, tile_mul(k, m->run, share), m->lane);
+    m->run = tile_div(b, ir_local(b, 0), run);
+    m->lane = ir_add(b, tile_mul(b, m->run, share), m->lane);
 }
 
 void matvec_copy_open(tile_matvec *m, uint32_t rows) {
@@ -37,34 +36,32 @@ void matvec_copy_open(tile_matvec *m, uint32_t rows) {
 
 /* The lane's e-th of `n` things; beyond them the last. */
 static ir_id own_of(tile_matvec *m, uint32_t e, uint32_t n) {
-    ir_id i = tile_add(&m->k, ir_local(m->k.b, 0), e * m->c.wg);
+    ir_id i = tile_add(m->k.b, ir_local(m->k.b, 0), e * m->c.wg);
     return (e + 1) * m->c.wg <= n ? i : ir_min(m->k.b, i, ir_u32(m->k.b, n - 1));
 }
 
 /* Of window `window`: two blocks, number `pair` there, of the workgroup's vector v. */
 static ir_id pair_of(tile_matvec *m, ir_id window, ir_id pair, ir_id v) {
-    tile_kernel *k = &m->k;
-    ir_builder *b = k->b;
-    ir_id at = ir_add(b, tile_mul(k, window, m->c.window / 64), pair),
+    ir_builder *b = m->k.b;
+    ir_id at = ir_add(b, tile_mul(b, window, m->c.window / 64), pair),
           vector = ir_min(b, ir_add(b, m->x_first, v), ir_sub(b, m->x_n, ir_u32(b, 1)));
     if (m->length % m->c.window) at = ir_min(b, at, ir_u32(b, whole_over(m->length, 64) - 1));
     return ir_fma(b, at, m->int8_from.bound, vector);
 }
 
 static void ask(tile_matvec *m, ir_id window) {
-    tile_kernel *k = &m->k;
-    ir_builder *b = k->b;
+    ir_builder *b = m->k.b;
     const uint32_t words = words_of(m), factors = factors_of(m);
     for (uint32_t e = 0; e < whole_over(words, m->c.wg); e++) {
-        ir_id i = own_of(m, e, words), four = tile_div(k, i, 4),
-              pair = pair_of(m, window, tile_div(k, four, m->c.n_x), tile_rem(k, four, m->c.n_x));
-        ir_id at = ir_add(b, tile_mul(k, pair, 16), tile_mul(k, tile_rem(k, i, 4), 4));
+        ir_id i = own_of(m, e, words), four = tile_div(b, i, 4),
+              pair = pair_of(m, window, tile_div(b, four, m->c.n_x), tile_rem(b, four, m->c.n_x));
+        ir_id at = ir_add(b, tile_mul(b, pair, 16), tile_mul(b, tile_rem(b, i, 4), 4));
         ir_store(b, m->x_ahead, ir_u32(b, 4 * e), ir_load(b, m->int8_from.bytes, at, 4));
     }
     for (uint32_t e = 0; e < whole_over(factors, m->c.wg); e++) {
         ir_id i = own_of(m, e, factors),
-              pair = pair_of(m, window, tile_div(k, i, m->c.n_x), tile_rem(k, i, m->c.n_x));
-        ir_id at = ir_add(b, tile_mul(k, pair, 4), m->int8_from.factors_at);
+              pair = pair_of(m, window, tile_div(b, i, m->c.n_x), tile_rem(b, i, m->c.n_x));
+        ir_id at = ir_add(b, tile_mul(b, pair, 4), m->int8_from.factors_at);
         ir_store(b, m->factors_ahead, ir_u32(b, 4 * e), ir_load(b, m->int8_from.factors, at, 4));
     }
 }
@@ -86,25 +83,24 @@ static void keep_factors(tile_matvec *m, ir_id raw, ir_id at) {
 }
 
 static void keep(tile_matvec *m) {
-    tile_kernel *k = &m->k;
-    ir_builder *b = k->b;
+    ir_builder *b = m->k.b;
     const uint32_t words = words_of(m), factors = factors_of(m), fours = m->c.window / 64;
     for (uint32_t e = 0; e < whole_over(words, m->c.wg); e++) {
         const bool whole = (e + 1) * m->c.wg <= words;
-        ir_id i = own_of(m, e, words), four = tile_div(k, i, 4), part = tile_rem(k, i, 4);
-        ir_id at = matvec_place(m, 0, tile_div(k, four, m->c.n_x), tile_div(k, part, 2),
-                                tile_rem(k, part, 2));
-        at = ir_add(b, at, tile_mul(k, tile_rem(k, four, m->c.n_x), m->vector));
-        if (!whole) ir_if(b, ir_lt(b, tile_add(k, ir_local(b, 0), e * m->c.wg), ir_u32(b, words)));
-        ir_store(b, m->x, tile_mul(k, at, 4), ir_load(b, m->x_ahead, ir_u32(b, 4 * e), 4));
+        ir_id i = own_of(m, e, words), four = tile_div(b, i, 4), part = tile_rem(b, i, 4);
+        ir_id at = matvec_place(m, 0, tile_div(b, four, m->c.n_x), tile_div(b, part, 2),
+                                tile_rem(b, part, 2));
+        at = ir_add(b, at, tile_mul(b, tile_rem(b, four, m->c.n_x), m->vector));
+        if (!whole) ir_if(b, ir_lt(b, tile_add(b, ir_local(b, 0), e * m->c.wg), ir_u32(b, words)));
+        ir_store(b, m->x, tile_mul(b, at, 4), ir_load(b, m->x_ahead, ir_u32(b, 4 * e), 4));
         if (!whole) ir_end(b);
     }
     for (uint32_t e = 0; e < whole_over(factors, m->c.wg); e++) {
         const bool whole = (e + 1) * m->c.wg <= factors;
-        ir_id i = own_of(m, e, factors), pair = tile_div(k, i, m->c.n_x);
-        ir_id at = tile_mul(k, ir_add(b, tile_mul(k, tile_rem(k, i, m->c.n_x), fours), pair), 4);
+        ir_id i = own_of(m, e, factors), pair = tile_div(b, i, m->c.n_x);
+        ir_id at = tile_mul(b, ir_add(b, tile_mul(b, tile_rem(b, i, m->c.n_x), fours), pair), 4);
         if (!whole)
-            ir_if(b, ir_lt(b, tile_add(k, ir_local(b, 0), e * m->c.wg), ir_u32(b, factors)));
+            ir_if(b, ir_lt(b, tile_add(b, ir_local(b, 0), e * m->c.wg), ir_u32(b, factors)));
         keep_factors(m, ir_load(b, m->factors_ahead, ir_u32(b, 4 * e), 4), at);
         if (!whole) ir_end(b);
     }
@@ -146,8 +142,7 @@ typedef struct batch_part {
  * zero is its place in the factor. */
 static void open_part(tile_matvec *m, base_type type, uint32_t rows, const tile_opened *opened,
                       uint32_t i, batch_part *p) {
-    tile_kernel *k = &m->k;
-    ir_builder *b = k->b;
+    ir_builder *b = m->k.b;
     const uint32_t zero = tile_packed_zero(type);
     uint32_t up = opened[0].parts[i].up, more = 0;
     while (zero && zero << (up + more) < 128) more++;
@@ -158,7 +153,7 @@ static void open_part(tile_matvec *m, base_type type, uint32_t rows, const tile_
         for (uint32_t r = 0; r < w->n_run; r++) {
             p->alone[r] = matvec_alike(w, 0) < w->n_run;
             p->run[row][r] =
-                zero ? ir_xor(b, tile_shl(k, w->run[r], more), ir_bits(b, IR_U32, 4, 0x80808080u))
+                zero ? ir_xor(b, tile_shl(b, w->run[r], more), ir_bits(b, IR_U32, 4, 0x80808080u))
                      : w->run[r];
             p->by[row][r] =
                 w->scale[r] == IR_NO_ID ? d : ir_mul(b, d, ir_cast(b, IR_F32, w->scale[r]));
@@ -190,25 +185,24 @@ static ir_id product_of(tile_matvec *m, const batch_part *p, uint32_t row, const
 }
 
 void matvec_copied_add(tile_matvec *m, base_type type, uint32_t rows, const tile_opened *opened) {
-    tile_kernel *k = &m->k;
-    ir_builder *b = k->b;
+    ir_builder *b = m->k.b;
     const uint32_t each = m->c.window / 64 * 4; /* factors of a vector */
     for (uint32_t i = 0; i < opened[0].n; i++) {
         const tile_part *w = &opened[0].parts[i];
         batch_part p = {.n = 0};
         open_part(m, type, rows, opened, i, &p);
-        ir_id place[2], factors = tile_mul(k, ir_add(b, tile_mul(k, w->four, 2), w->second), 2);
+        ir_id place[2], factors = tile_mul(b, ir_add(b, tile_mul(b, w->four, 2), w->second), 2);
         for (uint32_t r = 0; r < p.n; r++) {
             ir_id half = r ? ir_u32(b, 1) : w->half;
-            place[r] = tile_mul(k, matvec_place(m, 0, w->four, w->second, half), 4);
+            place[r] = tile_mul(b, matvec_place(m, 0, w->four, w->second, half), 4);
         }
         for (uint32_t v = 0; v < m->c.n_x; v++) {
             ir_id x[2], sums[2] = {IR_NO_ID, IR_NO_ID},
-                        own = ir_load(b, m->scales, tile_add(k, factors, v * each), 2);
+                        own = ir_load(b, m->scales, tile_add(b, factors, v * each), 2);
             for (uint32_t r = 0; r < p.n; r++)
-                x[r] = ir_load(b, m->x, tile_add(k, place[r], v * m->vector * 4), 4);
+                x[r] = ir_load(b, m->x, tile_add(b, place[r], v * m->vector * 4), 4);
             if (matvec_copied_halves(type)) {
-                ir_id both = ir_load(b, m->halves, tile_add(k, factors, v * each), 2);
+                ir_id both = ir_load(b, m->halves, tile_add(b, factors, v * each), 2);
                 for (uint32_t r = 0; r < 2; r++) sums[r] = ir_extract(b, both, r);
             }
             for (uint32_t row = 0; row < rows; row++) {
@@ -224,16 +218,15 @@ void matvec_copied_add(tile_matvec *m, base_type type, uint32_t rows, const tile
 
 /* [run][row, vector][slot] */
 static ir_id place_left(tile_matvec *m, uint32_t all, ir_id run, ir_id sum, ir_id slot) {
-    tile_kernel *k = &m->k;
+    ir_builder *b = m->k.b;
     const uint32_t slots = m->c.wg / m->c.lanes;
-    ir_id at = tile_mul(k, sum, slots);
-    if (run != IR_NO_ID) at = ir_add(k->b, at, tile_mul(k, run, all * slots));
-    return ir_add(k->b, at, slot);
+    ir_id at = tile_mul(b, sum, slots);
+    if (run != IR_NO_ID) at = ir_add(b, at, tile_mul(b, run, all * slots));
+    return ir_add(b, at, slot);
 }
 
 void tile_matvec_leave(tile_matvec *m, uint32_t rows) {
-    tile_kernel *k = &m->k;
-    ir_builder *b = k->b;
+    ir_builder *b = m->k.b;
     const uint32_t n = rows * m->c.n_x, share = m->c.share;
     const bool apart = m->c.lanes > share;
     if (m->c.window >= m->length) ir_barrier(b); /* those of the tile before are done with */
@@ -250,13 +243,12 @@ void tile_matvec_leave(tile_matvec *m, uint32_t rows) {
 }
 
 ir_id tile_matvec_left(tile_matvec *m, uint32_t rows, ir_id row, ir_id vector, ir_id slot) {
-    tile_kernel *k = &m->k;
-    ir_builder *b = k->b;
+    ir_builder *b = m->k.b;
     const uint32_t runs = m->c.lanes / m->c.share, all = rows * m->c.n_x,
                    slots = m->c.wg / m->c.lanes;
-    ir_id at = place_left(m, all, IR_NO_ID, ir_add(b, tile_mul(k, row, m->c.n_x), vector), slot),
+    ir_id at = place_left(m, all, IR_NO_ID, ir_add(b, tile_mul(b, row, m->c.n_x), vector), slot),
           sum = ir_load(b, m->joined, at, 1);
     for (uint32_t run = 1; run < runs; run++)
-        sum = ir_add(b, sum, ir_load(b, m->joined, tile_add(k, at, run * all * slots), 1));
+        sum = ir_add(b, sum, ir_load(b, m->joined, tile_add(b, at, run * all * slots), 1));
     return sum;
 }

@@ -246,7 +246,7 @@ static bool takes(const lowering *l, const graph_node *node, graph_value v) {
 
 /* Are there tiles for half the device's units? They are whole blocks. */
 static bool is_busy(const lowering *l, const matvec_plan *p) {
-    const uint32_t units = l->caps->compute_units ? l->caps->compute_units : UNITS_UNKNOWN;
+    const uint32_t units = tile_units(l->caps);
     return p->s[0].rows / matvec_tile_rows(p) >= units / 2;
 }
 
@@ -366,8 +366,7 @@ static tile_weight weight_of(matvec_making *k, uint32_t kind, ir_id tile) {
 }
 
 static void tile_of(matvec_making *k, uint32_t kind, ir_id tile, matvec_tile *t) {
-    tile_kernel *ir = &k->m.k;
-    ir_builder *b = ir->b;
+    ir_builder *b = k->m.k.b;
     matvec_plan *p = k->p;
     ir_id begins[FUSED_SEGMENT_MAX], counts[FUSED_SEGMENT_MAX];
     for (uint32_t i = 0; i < p->n; i++)
@@ -377,10 +376,10 @@ static void tile_of(matvec_making *k, uint32_t kind, ir_id tile, matvec_tile *t)
     if (p->per == 2) t->w[1] = weight_of(k, 1, tile);
     t->rows = (tile_rows){.n = p->c.rows * p->per};
     ir_id base =
-        ir_add(b, tile_mul(ir, ir_sub(b, tile, matvec_chosen(k, kind, tile, begins, 1)), k->tile),
+        ir_add(b, tile_mul(b, ir_sub(b, tile, matvec_chosen(k, kind, tile, begins, 1)), k->tile),
                k->m.slot);
     for (uint32_t r = 0; r < p->c.rows; r++) {
-        t->result[r] = tile_add(ir, base, r * (p->c.wg / p->c.lanes));
+        t->result[r] = tile_add(b, base, r * (p->c.wg / p->c.lanes));
         ir_id row = ir_min(b, t->result[r], ir_sub(b, t->count, ir_u32(b, 1)));
         if (BUILD_HAS_ADAPTERS) t->row[r] = row;
         for (uint32_t j = 0; j < p->per; j++) {
@@ -394,8 +393,7 @@ static void tile_of(matvec_making *k, uint32_t kind, ir_id tile, matvec_tile *t)
 /* The result of `row` of the segment for a vector. */
 static void store_result(matvec_making *k, uint32_t kind, ir_id tile, ir_id row, ir_id vector,
                          const ir_id of[2]) {
-    tile_kernel *ir = &k->m.k;
-    ir_builder *b = ir->b;
+    ir_builder *b = k->m.k.b;
     matvec_plan *p = k->p;
     if (p->products.ends) {
         tree_end_store(&k->end, vector, ir_add(b, row, k->out_offset[0]), of);
@@ -405,7 +403,7 @@ static void store_result(matvec_making *k, uint32_t kind, ir_id tile, ir_id row,
     for (uint32_t i = kind; i < p->n; i++) { /* the segments of this type */
         if (p->s[i].type != p->s[kind].type) continue;
         ir_id at =
-            ir_add(b, tile_mul(ir, vector, p->s[i].out_stride), ir_add(b, row, k->out_offset[i]));
+            ir_add(b, tile_mul(b, vector, p->s[i].out_stride), ir_add(b, row, k->out_offset[i]));
         if (!alone)
             ir_if(b, ir_and(b, ir_ge(b, tile, ir_u32(b, k->begin[i])),
                             ir_lt(b, tile, ir_u32(b, k->begin[i + 1]))));
@@ -417,13 +415,12 @@ static void store_result(matvec_making *k, uint32_t kind, ir_id tile, ir_id row,
 /* Result o of a row's lanes is lane o's to store. */
 static void store_tile(matvec_making *k, uint32_t kind, ir_id tile, const matvec_tile *t,
                        const ir_id *sums) {
-    tile_kernel *ir = &k->m.k;
-    ir_builder *b = ir->b;
+    ir_builder *b = k->m.k.b;
     matvec_plan *p = k->p;
     for (uint32_t r = 0; r < p->c.rows; r++)
         for (uint32_t v = 0; v < p->c.n_x; v++) {
             const uint32_t o = r * p->c.n_x + v;
-            ir_id vector = tile_add(ir, k->v.first, v), holds = ir_lt(b, t->result[r], t->count);
+            ir_id vector = tile_add(b, k->v.first, v), holds = ir_lt(b, t->result[r], t->count);
             if (p->c.n_x > 1 || p->vectors.rows.n.extent)
                 holds = ir_and(b, holds, ir_lt(b, vector, k->v.n));
             ir_if(b, ir_and(b, holds, ir_eq(b, k->m.lane, ir_u32(b, o % p->c.lanes))));
@@ -436,16 +433,15 @@ static void store_tile(matvec_making *k, uint32_t kind, ir_id tile, const matvec
 
 /* Of a batch, whose sums lie in workgroup memory: a lane a result, in turns. */
 static void store_batch(matvec_making *k, uint32_t kind, ir_id tile, const matvec_tile *t) {
-    tile_kernel *ir = &k->m.k;
-    ir_builder *b = ir->b;
+    ir_builder *b = k->m.k.b;
     matvec_plan *p = k->p;
     const uint32_t all = k->tile * p->c.n_x, slots = p->c.wg / p->c.lanes,
                    rows = p->c.rows * p->per;
     ir_id last = ir_sub(b, k->v.n, ir_u32(b, 1)), first = ir_sub(b, t->result[0], k->m.slot);
     for (uint32_t begin = 0; begin < all; begin += p->c.wg) {
-        ir_id i = tile_add(ir, ir_local(b, 0), begin), place = tile_rem(ir, i, k->tile),
-              v = tile_div(ir, i, k->tile), item = tile_mul(ir, tile_div(ir, place, slots), p->per),
-              slot = tile_rem(ir, place, slots), row = ir_add(b, first, place),
+        ir_id i = tile_add(b, ir_local(b, 0), begin), place = tile_rem(b, i, k->tile),
+              v = tile_div(b, i, k->tile), item = tile_mul(b, tile_div(b, place, slots), p->per),
+              slot = tile_rem(b, place, slots), row = ir_add(b, first, place),
               vector = ir_add(b, k->v.first, v);
         ir_id is_one = ir_lt(b, i, ir_u32(b, all)),
               holds = ir_and(b, ir_lt(b, row, t->count), ir_le(b, vector, last));
@@ -458,30 +454,29 @@ static void store_batch(matvec_making *k, uint32_t kind, ir_id tile, const matve
         }
         ir_if(b, holds);
         ir_id of[2] = {tile_matvec_left(&k->m, rows, item, v, slot), IR_NO_ID};
-        if (p->per == 2) of[1] = tile_matvec_left(&k->m, rows, tile_add(ir, item, 1), v, slot);
+        if (p->per == 2) of[1] = tile_matvec_left(&k->m, rows, tile_add(b, item, 1), v, slot);
         if (p->hands_on) ir_store(b, k->handed, i, tree_end_value(&k->end, vector, row, of));
         else store_result(k, kind, tile, row, vector, of);
         ir_end(b);
     }
     if (!p->hands_on) return;
     ir_barrier(b);
-    tile_matvec_hand_on(&k->m, k->handed, k->tile / 4, tile_mul(ir, tile, k->tile / 4),
+    tile_matvec_hand_on(&k->m, k->handed, k->tile / 4, tile_mul(b, tile, k->tile / 4),
                         p->s[0].rows / 4, k->v.first, k->v.n);
 }
 
 /* The tile's results to workgroup memory. */
 static void keep_tile(matvec_making *k, const matvec_tile *t, const ir_id *sums) {
-    tile_kernel *ir = &k->m.k;
-    ir_builder *b = ir->b;
+    ir_builder *b = k->m.k.b;
     matvec_plan *p = k->p;
     ir_id one = ir_u32(b, 1), last = ir_sub(b, k->v.n, one);
     for (uint32_t r = 0; r < p->c.rows; r++)
         for (uint32_t v = 0; v < p->c.n_x; v++) {
             const uint32_t o = r * p->c.n_x + v;
             const ir_id *of = &sums[r * p->per * p->c.n_x + v];
-            ir_id vector = ir_min(b, tile_add(ir, k->v.first, v), last),
+            ir_id vector = ir_min(b, tile_add(b, k->v.first, v), last),
                   column = ir_min(b, t->result[r], ir_sub(b, t->count, one)),
-                  at = tile_add(ir, k->m.slot, v * k->tile + r * (p->c.wg / p->c.lanes));
+                  at = tile_add(b, k->m.slot, v * k->tile + r * (p->c.wg / p->c.lanes));
             ir_if(b, ir_eq(b, k->m.lane, ir_u32(b, o % p->c.lanes)));
             ir_store(b, k->handed, at,
                      tree_end_value(&k->end, vector, column,
@@ -498,7 +493,7 @@ static void store_kept(matvec_making *k, uint32_t kind, ir_id tile, const matvec
     if (makes_parts(p) && !p->hands_on) store_tile(k, kind, tile, t, sums);
     keep_tile(k, t, sums);
     if (!makes_parts(p) || p->hands_on)
-        tile_matvec_hand_on(&k->m, k->handed, k->tile / 4, tile_mul(&k->m.k, tile, k->tile / 4),
+        tile_matvec_hand_on(&k->m, k->handed, k->tile / 4, tile_mul(k->m.k.b, tile, k->tile / 4),
                             p->s[0].rows / 4, k->v.first, k->v.n);
     if (makes_parts(p)) matvec_parts_make(k, tile, !again);
 }
@@ -546,8 +541,7 @@ static void add_factors(matvec_making *k) {
 
 static void make_tiles(matvec_making *k) {
     matvec_plan *p = k->p;
-    tile_kernel *ir = &k->m.k;
-    ir_builder *b = ir->b;
+    ir_builder *b = k->m.k.b;
     const uint32_t tiles = k->begin[p->n];
     const bool again = tiles > p->c.groups; /* has a workgroup more than one? */
     fetch_any(k, ir_group(b, 0), again);
@@ -622,8 +616,7 @@ static void make_tiles(matvec_making *k) {
     if (again) ir_end(b);
 }
 
-static beryl_status make(lowering *l, const graph_node *node, matvec_plan *p, const char *name,
-                         beryl_error *error) {
+static beryl_status make(lowering *l, matvec_plan *p, const char *name) {
     static const char *const outs[] = {"out", "out_b", "out_c"}, *const offsets[] = {
                                                                      "out_offset", "out_offset_b",
                                                                      "out_offset_c"};
@@ -633,7 +626,7 @@ static beryl_status make(lowering *l, const graph_node *node, matvec_plan *p, co
     /* the same for all workgroups, as far as can be */
     const uint32_t turns = (tiles + p->c.groups - 1) / p->c.groups;
     k.groups = (tiles + turns - 1) / turns;
-    tile_matvec_begin(&k.m, l, node, name, &p->c, p->vectors.rows.k);
+    tile_matvec_begin(&k.m, l, name, &p->c, p->vectors.rows.k);
     tile_kernel *ir = &k.m.k;
     base_type types[FUSED_SEGMENT_MAX];
     for (uint32_t i = 0; i < p->n; i++) {
@@ -663,29 +656,28 @@ static beryl_status make(lowering *l, const graph_node *node, matvec_plan *p, co
         lower_bytes(l, p->s[i].rows * base_type_row_bytes(p->s[i].type, p->vectors.rows.k));
     return tile_end_3d(ir,
                        (lower_count){k.groups + (BUILD_HAS_ADAPTERS ? matvec_low_groups(p) : 0), 0},
-                       1, p->vectors.rows.n, p->c.n_x, (lower_count){1, 0}, 1, error);
+                       1, p->vectors.rows.n, p->c.n_x, (lower_count){1, 0});
 }
 
-beryl_status tile_fused_matvec(lowering *l, const graph_node *node, beryl_error *error) {
+beryl_status tile_fused_matvec(lowering *l, const graph_node *node) {
     matvec_plan p;
     const graph_region r = graph_region_of(l->g, node);
     const fused_matvec *f = node->attr.fused.detail;
-    if (tile_serial(l)) return tile_joined(l, node, &r, error);
-    if (!plan_of(l, f, &r, &p)) return lower_refuse(l, node, "this joined product", error);
-    const beryl_status status =
-        p.apart ? tile_vectors_separate(l, node, &p.vectors, error) : BERYL_OK;
-    return status == BERYL_OK ? make(l, node, &p, "matvec", error) : status;
+    if (tile_serial(l)) return tile_joined(l, &r);
+    if (!plan_of(l, f, &r, &p)) return lower_refuse(l, node, "this joined product");
+    const beryl_status status = p.apart ? tile_vectors_separate(l, &p.vectors) : BERYL_OK;
+    return status == BERYL_OK ? make(l, &p, "matvec") : status;
 }
 
-beryl_status tile_matvec_node(lowering *l, const graph_node *node, const graph_node *product,
-                              const tree *end, bool *taken, beryl_error *error) {
+beryl_status tile_matvec_node(lowering *l, const graph_node *product, const tree *end,
+                              bool *taken) {
     matvec_plan p = {.vectors.handed = is_handed(l, product->in[0])};
     *taken = false;
     if (!single_of(l, product, end, &p)) return BERYL_OK;
     const store_tensor *stored = lower_stored(l, product->in[1]);
     const uint32_t low_first = p.low.of[0].first, begin = p.s[0].first, last = begin + p.s[0].rows,
                    offset = end ? 0 : graph_tensor_at(l->g, product->out[0])->offset;
-    beryl_status status = p.apart ? tile_vectors_separate(l, node, &p.vectors, error) : BERYL_OK;
+    beryl_status status = p.apart ? tile_vectors_separate(l, &p.vectors) : BERYL_OK;
     *taken = p.sharded = true;
     p.s[0].out = product->out[0];
     p.s[0].out_stride = p.s[0].rows;
@@ -700,7 +692,7 @@ beryl_status tile_matvec_node(lowering *l, const graph_node *node, const graph_n
         p.s[0].rows = to - from;
         p.s[0].out_offset = offset + from - begin;
         if (BUILD_HAS_ADAPTERS) p.low.of[0].first = low_first + from - begin;
-        status = make(l, node, &p, "linear", error);
+        status = make(l, &p, "linear");
     }
     return status;
 }

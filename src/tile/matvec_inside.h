@@ -1,5 +1,5 @@
 /* matvec_inside.h - what the choice of a product's form and its body share. For
- * tile/matvec.c and tile/matvec_choose.c alone. */
+ * the files of matvec and dots alone. */
 #ifndef TILE_MATVEC_INSIDE_H
 #define TILE_MATVEC_INSIDE_H
 
@@ -8,8 +8,7 @@
 
 enum {
     MATVEC_DEPTH_MAX = 8,
-    MATVEC_EACH_MAX = 16, /* fours of a vector that a lane makes */
-    UNITS_UNKNOWN = 128
+    MATVEC_EACH_MAX = 16 /* fours of a vector that a lane makes */
 };
 
 uint32_t matvec_chunk(base_type type); /* elements that a lane takes at once */

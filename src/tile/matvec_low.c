@@ -187,14 +187,14 @@ static low_rows low_rows_of(matvec_making *k, uint32_t kind, ir_id tile, uint32_
 /* The lane's element s of each row of l; *is_there: IR_NO_ID: it is. */
 static ir_id element_at(matvec_making *k, uint32_t j, const low_rows *l, uint32_t s,
                         ir_id *is_there) {
-    tile_kernel *ir = &k->m.k;
+    ir_builder *b = k->m.k.b;
     matvec_plan *p = k->p;
     const uint32_t wide = low_wide(p), step = p->c.lanes * wide;
-    ir_id i = tile_add(ir, tile_mul(ir, k->m.lane, wide), s / wide * step);
+    ir_id i = tile_add(b, tile_mul(b, k->m.lane, wide), s / wide * step);
     uint32_t least = p->low.of[j].r;
     for (uint32_t n = 0; p->per == 1 && n < p->products.n; n++)
         if (p->low.of[n].r < least) least = p->low.of[n].r;
-    *is_there = (s / wide + 1) * step <= least ? IR_NO_ID : ir_lt(ir->b, i, l->r);
+    *is_there = (s / wide + 1) * step <= least ? IR_NO_ID : ir_lt(b, i, l->r);
     return i;
 }
 
@@ -203,7 +203,7 @@ static void load_elements(matvec_making *k, const low_rows *l, ir_id row, ir_id 
                           ir_id out[LOW_WIDE]) {
     ir_builder *b = k->m.k.b;
     ir_id at = ir_add(b, ir_fma(b, ir_add(b, row, l->row), l->w.row, l->w.start), i);
-    tile_load_some(&k->m.k, l->w.from, at, wide, out);
+    tile_load_some(b, l->w.from, at, wide, out);
     for (uint32_t e = 0; e < wide; e++) out[e] = ir_cast(b, IR_F32, out[e]);
 }
 
@@ -229,13 +229,12 @@ void matvec_low_fetch(matvec_making *k, uint32_t kind, ir_id tile, const matvec_
 
 /* Where the vectors' element i is. */
 static ir_id vector_at(matvec_making *k, const low_rows *l, uint32_t v, ir_id i) {
-    tile_kernel *ir = &k->m.k;
-    ir_builder *b = ir->b;
+    ir_builder *b = k->m.k.b;
     matvec_plan *p = k->p;
     if (BUILD_HAS_JOINED_ADAPTERS && k->factors.several) /* there are the workgroup's alone */
-        return ir_add(b, tile_add(ir, l->at, v * p->low.made), i);
-    ir_id vector = ir_min(b, tile_add(ir, k->v.first, v), ir_sub(b, k->v.n, ir_u32(b, 1)));
-    return ir_add(b, tile_mul(ir, vector, p->low.stride), ir_add(b, l->at, i));
+        return ir_add(b, tile_add(b, l->at, v * p->low.made), i);
+    ir_id vector = ir_min(b, tile_add(b, k->v.first, v), ir_sub(b, k->v.n, ir_u32(b, 1)));
+    return ir_add(b, tile_mul(b, vector, p->low.stride), ir_add(b, l->at, i));
 }
 
 /* `wide` elements of the rows, from i on, times those of the vectors; s: where they were loaded
@@ -251,7 +250,7 @@ static void add_elements(matvec_making *k, const matvec_tile *t, uint32_t j, con
             values[n][e] = ir_load(b, k->low_values, ir_u32(b, (n * p->per + j) * each + s + e), 1);
     }
     for (uint32_t v = 0; v < p->c.n_x; v++) {
-        tile_load_some(&k->m.k, k->low, vector_at(k, l, v, i), wide, x);
+        tile_load_some(b, k->low, vector_at(k, l, v, i), wide, x);
         for (uint32_t n = 0; n < p->c.rows; n++) {
             ir_id to = ir_u32(b, (n * p->per + j) * p->c.n_x + v),
                   sum = ir_load(b, k->m.sums, to, 1);
@@ -275,10 +274,9 @@ void matvec_low_add(matvec_making *k, uint32_t kind, ir_id tile, const matvec_ti
             if (is_there != IR_NO_ID) ir_end(b);
         }
         if (each) continue;
-        add_elements(
-            k, t, j, &l,
-            ir_loop(b, tile_mul(&k->m.k, k->m.lane, wide), l.r, ir_u32(b, p->c.lanes * wide)), wide,
-            0, 0);
+        add_elements(k, t, j, &l,
+                     ir_loop(b, tile_mul(b, k->m.lane, wide), l.r, ir_u32(b, p->c.lanes * wide)),
+                     wide, 0, 0);
         ir_end(b);
     }
 }
@@ -299,15 +297,15 @@ void matvec_low_begin(matvec_making *k, bool again) {
     f->end = ir_u32(b, p->low.made);
     if (p->low.stored) {
         ir_id group = ir_group(b, 0), first = ir_u32(b, k->groups), is = ir_ge(b, group, first),
-              begin = tile_mul(&k->m.k, ir_sub(b, group, first), FACTORS_APART);
+              begin = tile_mul(b, ir_sub(b, group, first), FACTORS_APART);
         f->begin = ir_select(b, is, begin, f->begin);
-        f->end = ir_select(b, is, tile_add(&k->m.k, begin, FACTORS_APART), f->begin);
+        f->end = ir_select(b, is, tile_add(b, begin, FACTORS_APART), f->begin);
         return;
     }
     f->several = BUILD_HAS_JOINED_ADAPTERS && p->vectors.rows.bound > 1;
     for (uint32_t v = 0; f->several && v < p->c.n_x; v++) {
-        ir_id vector = ir_min(b, tile_add(&k->m.k, k->v.first, v), ir_sub(b, k->v.n, ir_u32(b, 1)));
-        f->scales_at[v] = tile_mul(&k->m.k, vector, p->low.factors_stride);
+        ir_id vector = ir_min(b, tile_add(b, k->v.first, v), ir_sub(b, k->v.n, ir_u32(b, 1)));
+        f->scales_at[v] = tile_mul(b, vector, p->low.factors_stride);
     }
     for (uint32_t i = 0; p->per == 1 && !again && i < p->n; i++) {
         ir_id is = ir_ge(b, ir_group(b, 0), ir_u32(b, k->begin[i])),

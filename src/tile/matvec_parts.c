@@ -47,10 +47,10 @@ void matvec_parts_bind(matvec_making *k) {
 }
 
 /* Rounded to the upper half of a word. NaN stays what it is: its bits may all be set. */
-static ir_id upper(tile_kernel *k, ir_id x) {
-    ir_id bits = ir_bitcast(k->b, IR_U32, 1, x),
-          is_nan = ir_lt(k->b, ir_u32(k->b, 0x7f800000), tile_and(k, bits, 0x7fffffff));
-    return ir_select(k->b, is_nan, bits, tile_add(k, bits, 0x8000));
+static ir_id upper(ir_builder *b, ir_id x) {
+    ir_id bits = ir_bitcast(b, IR_U32, 1, x),
+          is_nan = ir_lt(b, ir_u32(b, 0x7f800000), tile_and(b, bits, 0x7fffffff));
+    return ir_select(b, is_nan, bits, tile_add(b, bits, 0x8000));
 }
 
 static bool is_ahead(const matvec_making *k) {
@@ -64,12 +64,11 @@ typedef struct spot {
 } spot;
 
 static spot spot_of(matvec_making *k, uint32_t turn, uint32_t e) {
-    tile_kernel *ir = &k->m.k;
-    ir_builder *b = ir->b;
+    ir_builder *b = k->m.k.b;
     const uint32_t fours = k->tile / 4, span = k->m.c.span, pairs = k->p->parts.rows / 2;
-    ir_id own = tile_div(ir, ir_local(b, 0), span), lane = tile_rem(ir, ir_local(b, 0), span);
-    spot s = {.pair = tile_add(ir, own, turn * (k->m.c.wg / span)),
-              .u = tile_add(ir, lane, e * span),
+    ir_id own = tile_div(b, ir_local(b, 0), span), lane = tile_rem(b, ir_local(b, 0), span);
+    spot s = {.pair = tile_add(b, own, turn * (k->m.c.wg / span)),
+              .u = tile_add(b, lane, e * span),
               .holds = IR_NO_ID};
     s.inside = ir_lt(b, s.pair, ir_u32(b, pairs));
     s.pair = ir_min(b, s.pair, ir_u32(b, pairs - 1));
@@ -80,12 +79,11 @@ static spot spot_of(matvec_making *k, uint32_t turn, uint32_t e) {
 }
 
 static void load_pair(matvec_making *k, ir_id tile, const spot *s, ir_id a[2]) {
-    tile_kernel *ir = &k->m.k;
-    ir_builder *b = ir->b;
-    ir_id row = ir_add(b, tile_mul(ir, s->pair, 2), k->parts_first),
-          u = ir_add(b, tile_mul(ir, tile, k->tile / 4), s->u);
+    ir_builder *b = k->m.k.b;
+    ir_id row = ir_add(b, tile_mul(b, s->pair, 2), k->parts_first),
+          u = ir_add(b, tile_mul(b, tile, k->tile / 4), s->u);
     for (uint32_t i = 0; i < 2; i++)
-        a[i] = tile_factors_four(ir, &k->parts_a, tile_add(ir, row, i), u);
+        a[i] = tile_factors_four(b, &k->parts_a, tile_add(b, row, i), u);
 }
 
 void matvec_parts_fetch(matvec_making *k, ir_id tile) {
@@ -98,17 +96,16 @@ void matvec_parts_fetch(matvec_making *k, ir_id tile) {
 }
 
 void matvec_parts_make(matvec_making *k, ir_id tile, bool fetched) {
-    tile_kernel *ir = &k->m.k;
-    ir_builder *b = ir->b;
+    ir_builder *b = k->m.k.b;
     const uint32_t pairs = k->p->parts.rows / 2, turns = whole_over(pairs, k->m.c.wg / k->m.c.span),
                    each = whole_over(k->tile / 4, k->m.c.span);
-    ir_id is_one = ir_eq(b, tile_rem(ir, ir_local(b, 0), k->m.c.span), ir_u32(b, 0));
+    ir_id is_one = ir_eq(b, tile_rem(b, ir_local(b, 0), k->m.c.span), ir_u32(b, 0));
     for (uint32_t turn = 0; turn < turns; turn++) {
         ir_id sums[2] = {IR_NO_ID, IR_NO_ID};
         spot s;
         for (uint32_t e = 0; e < each; e++) {
             s = spot_of(k, turn, e);
-            ir_id h = ir_load(b, k->handed, tile_mul(ir, s.u, 4), 4), own[2], *a = own;
+            ir_id h = ir_load(b, k->handed, tile_mul(b, s.u, 4), 4), own[2], *a = own;
             if (s.holds != IR_NO_ID)
                 h = ir_select(b, ir_splat(b, s.holds, 4), h, ir_number(b, IR_F32, 4, 0));
             if (fetched && is_ahead(k)) a = k->parts_ahead[turn * each + e];
@@ -117,10 +114,10 @@ void matvec_parts_make(matvec_making *k, ir_id tile, bool fetched) {
                 sums[i] = e ? ir_fma(b, a[i], h, sums[i]) : ir_mul(b, a[i], h);
         }
         for (uint32_t i = 0; i < 2; i++)
-            sums[i] = upper(ir, ir_subgroup_add(b, tile_sum_vector(ir, sums[i])));
+            sums[i] = upper(b, ir_subgroup_add(b, tile_sum_vector(b, sums[i])));
         ir_if(b, ir_and(b, s.inside, is_one));
-        ir_store(b, k->parts_to, ir_add(b, tile_mul(ir, tile, pairs), s.pair),
-                 ir_or(b, ir_shr(b, sums[0], ir_u32(b, 16)), tile_and(ir, sums[1], 0xffff0000)));
+        ir_store(b, k->parts_to, ir_add(b, tile_mul(b, tile, pairs), s.pair),
+                 ir_or(b, ir_shr(b, sums[0], ir_u32(b, 16)), tile_and(b, sums[1], 0xffff0000)));
         ir_end(b);
     }
 }
@@ -137,20 +134,19 @@ void matvec_parts_bind_taken(matvec_making *k) {
 }
 
 void matvec_parts_take(matvec_making *k) {
-    tile_kernel *ir = &k->m.k;
-    ir_builder *b = ir->b;
+    ir_builder *b = k->m.k.b;
     const uint32_t pairs = k->p->low.made / 2, words = k->p->low.n_part * pairs, wg = k->m.c.wg;
     ir_id local = ir_local(b, 0), word[WORDS_MAX], sums[2] = {IR_NO_ID, IR_NO_ID};
     for (uint32_t s = 0; s * wg < words; s++) {
-        ir_id i = tile_add(ir, local, s * wg);
+        ir_id i = tile_add(b, local, s * wg);
         const bool whole = (s + 1) * wg <= words;
         word[s] = ir_load(b, k->parts, whole ? i : ir_min(b, i, ir_u32(b, words - 1)), 1);
         if (!whole) word[s] = ir_select(b, ir_lt(b, i, ir_u32(b, words)), word[s], ir_u32(b, 0));
     }
     /* the lane's pair is the same in all of them */
-    ir_id scales = ir_load(b, k->factors.scales, tile_mul(ir, tile_rem(ir, local, pairs), 2), 2);
+    ir_id scales = ir_load(b, k->factors.scales, tile_mul(b, tile_rem(b, local, pairs), 2), 2);
     for (uint32_t s = 0; s * wg < words; s++) {
-        ir_id of[2] = {tile_shl(ir, word[s], 16), tile_and(ir, word[s], 0xffff0000)};
+        ir_id of[2] = {tile_shl(b, word[s], 16), tile_and(b, word[s], 0xffff0000)};
         for (uint32_t i = 0; i < 2; i++) {
             of[i] = ir_bitcast(b, IR_F32, 1, of[i]);
             sums[i] = s ? ir_add(b, sums[i], of[i]) : of[i];
@@ -159,22 +155,21 @@ void matvec_parts_take(matvec_making *k) {
     for (uint32_t mask = pairs; mask < k->m.c.span; mask *= 2)
         for (uint32_t i = 0; i < 2; i++)
             sums[i] = ir_add(b, sums[i], ir_subgroup_shuffle_xor(b, sums[i], mask));
-    ir_id lane = tile_rem(ir, local, k->m.c.span), own = tile_div(ir, local, k->m.c.span);
+    ir_id lane = tile_rem(b, local, k->m.c.span), own = tile_div(b, local, k->m.c.span);
     for (uint32_t i = 0; i < 2; i++) sums[i] = ir_mul(b, sums[i], ir_extract(b, scales, i));
     ir_if(b, ir_lt(b, lane, ir_u32(b, pairs)));
-    ir_store(b, k->part_sums, tile_mul(ir, ir_add(b, tile_mul(ir, own, pairs), lane), 2),
+    ir_store(b, k->part_sums, tile_mul(b, ir_add(b, tile_mul(b, own, pairs), lane), 2),
              ir_compose(b, sums, 2));
     ir_end(b);
 }
 
 void matvec_parts_end(matvec_making *k) {
-    tile_kernel *ir = &k->m.k;
-    ir_builder *b = ir->b;
+    ir_builder *b = k->m.k.b;
     const uint32_t rows = k->p->low.made;
     ir_id local = ir_local(b, 0), sum = IR_NO_ID;
     ir_if(b, ir_lt(b, local, ir_u32(b, rows)));
     for (uint32_t s = 0; s < k->m.c.wg / k->m.c.span; s++) {
-        ir_id part = ir_load(b, k->part_sums, tile_add(ir, local, s * rows), 1);
+        ir_id part = ir_load(b, k->part_sums, tile_add(b, local, s * rows), 1);
         sum = s ? ir_add(b, sum, part) : part;
     }
     ir_store(b, k->low, local, sum);

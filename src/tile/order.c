@@ -118,11 +118,10 @@ typedef struct pass {
     ir_id base, n; /* of the row's keys; of this tile's */
 } pass;
 
-static void begin_pass(pass *p, lowering *l, const graph_node *node, bool put) {
+static void begin_pass(pass *p, lowering *l, bool put) {
     const tile_ordered *o = p->o;
     tile_kernel *k = &p->k;
-    tile_begin(k, l, node, put ? "order_put" : "order_count", o->lanes);
-    ir_builder *b = k->b;
+    ir_builder *b = tile_begin(k, l, put ? "order_put" : "order_count", o->lanes);
     p->given = !p->number;
     p->taken = put && o->ends.put && p->number + 1 == o->n_pass;
     if (p->given || p->taken) o->ends.begin(o->ends.user, k, p->taken);
@@ -134,12 +133,12 @@ static void begin_pass(pass *p, lowering *l, const graph_node *node, bool put) {
                                   put ? IR_READ : IR_READ_WRITE);
     p->shift = tile_u32(k, "shift", o->shift + p->number * o->digit);
     p->rows = tile_count(k, "rows", o->rows);
-    const ir_id length = tile_count(k, "length", o->length), group = tile_group(k),
+    const ir_id length = tile_count(k, "length", o->length), group = tile_group(b),
                 zero = ir_u32(b, 0);
-    p->row = tile_div(k, group, o->n_tile);
-    p->tile = tile_rem(k, group, o->n_tile);
-    p->first = tile_mul(k, p->tile, o->tile);
-    p->base = ir_add(b, tile_mul(k, p->row, o->padded), p->first);
+    p->row = tile_div(b, group, o->n_tile);
+    p->tile = tile_rem(b, group, o->n_tile);
+    p->first = tile_mul(b, p->tile, o->tile);
+    p->base = ir_add(b, tile_mul(b, p->row, o->padded), p->first);
     const ir_id has = ir_select(b, ir_lt(b, p->row, p->rows), length, zero);
     p->n = ir_min(b, ir_sub(b, has, ir_min(b, has, p->first)), ir_u32(b, o->tile));
     p->before = ir_mul(b, p->row, length);
@@ -147,7 +146,8 @@ static void begin_pass(pass *p, lowering *l, const graph_node *node, bool put) {
 }
 
 static ir_id digit_of(pass *p, ir_id key, uint32_t from, uint32_t bits) {
-    return tile_and(&p->k, ir_shr(p->k.b, key, tile_add(&p->k, p->shift, from)), (1u << bits) - 1);
+    return tile_and(p->k.b, ir_shr(p->k.b, key, tile_add(p->k.b, p->shift, from)),
+                    (1u << bits) - 1);
 }
 
 static ir_id digit_whole(pass *p, ir_id key) {
@@ -168,20 +168,19 @@ static void put(pass *p, ir_id to, ir_id key, ir_id place) {
         o->ends.put(o->ends.user, &p->k, p->row, to, key, place);
         return;
     }
-    to = ir_add(b, to, tile_mul(&p->k, p->row, o->padded));
+    to = ir_add(b, to, tile_mul(b, p->row, o->padded));
     ir_store(b, p->to[0], to, key);
     ir_store(b, p->to[1], to, place);
 }
 
 /* Values of the digit, a lane its share of them; each has a place in `counts`. */
 static ir_id each_value(pass *p, ir_id *at) {
-    tile_kernel *k = &p->k;
-    ir_builder *b = k->b;
+    ir_builder *b = p->k.b;
     const tile_ordered *o = p->o;
     const uint32_t n = 1u << o->digit;
     const ir_id v =
         ir_loop(b, o->lanes > 1 ? ir_local(b, 0) : ir_u32(b, 0), ir_u32(b, n), ir_u32(b, o->lanes));
-    *at = ir_add(b, tile_mul(k, ir_add(b, tile_mul(k, p->row, n), v), o->n_tile), p->tile);
+    *at = ir_add(b, tile_mul(b, ir_add(b, tile_mul(b, p->row, n), v), o->n_tile), p->tile);
     return v;
 }
 
@@ -190,15 +189,14 @@ static void barrier(pass *p) {
 }
 
 static void count_together(pass *p) {
-    tile_kernel *k = &p->k;
-    ir_builder *b = k->b;
+    ir_builder *b = p->k.b;
     const uint32_t each = p->o->each, wide = p->given ? 1 : 4;
-    const ir_id local = tile_mul(k, ir_local(b, 0), wide);
+    const ir_id local = tile_mul(b, ir_local(b, 0), wide);
     ir_id keys[EACH], at[EACH];
     for (uint32_t i = 0; i < each; i += wide) {
-        at[i] = tile_add(k, local, i * p->o->lanes);
-        for (uint32_t e = 1; e < wide; e++) at[i + e] = tile_add(k, at[i], e);
-        if (!p->given) tile_load_some(k, p->keys, ir_add(b, p->base, at[i]), wide, &keys[i]);
+        at[i] = tile_add(b, local, i * p->o->lanes);
+        for (uint32_t e = 1; e < wide; e++) at[i + e] = tile_add(b, at[i], e);
+        if (!p->given) tile_load_some(b, p->keys, ir_add(b, p->base, at[i]), wide, &keys[i]);
     }
     for (uint32_t i = 0; i < each; i++) {
         ir_if(b, ir_lt(b, at[i], p->n));
@@ -208,10 +206,9 @@ static void count_together(pass *p) {
     }
 }
 
-static beryl_status count(lowering *l, const graph_node *node, const tile_ordered *o,
-                          uint32_t number, beryl_error *error) {
+static beryl_status count(lowering *l, const tile_ordered *o, uint32_t number) {
     pass all = {.o = o, .number = number}, *p = &all;
-    begin_pass(p, l, node, false);
+    begin_pass(p, l, false);
     ir_builder *b = p->k.b;
     ir_id at, v = each_value(p, &at);
     ir_store(b, p->cell, v, ir_u32(b, 0));
@@ -222,7 +219,7 @@ static beryl_status count(lowering *l, const graph_node *node, const tile_ordere
     } else {
         const ir_id i = ir_loop(b, ir_u32(b, 0), p->n, ir_u32(b, 1)),
                     digit = digit_whole(p, key_at(p, i));
-        ir_store(b, p->cell, digit, tile_add(&p->k, ir_load(b, p->cell, digit, 1), 1));
+        ir_store(b, p->cell, digit, tile_add(b, ir_load(b, p->cell, digit, 1), 1));
         ir_end(b);
     }
     barrier(p);
@@ -230,7 +227,7 @@ static beryl_status count(lowering *l, const graph_node *node, const tile_ordere
     v = each_value(p, &at);
     ir_store(b, p->counts, at, ir_load(b, p->cell, v, 1));
     ir_end(b), ir_end(b);
-    return tile_end(&p->k, lower_count_times(o->rows, o->n_tile), 1, error);
+    return tile_end(&p->k, lower_count_times(o->rows, o->n_tile), 1);
 }
 
 /* ---- a tile in order of its digit ------------------------------------------------------------ */
@@ -245,9 +242,9 @@ ir_id tile_order_lanes(tile_kernel *k, ir_id x, ir_memory at, ir_id *all) {
         ir_barrier(b);
         const ir_id behind = ir_ge(b, local, ir_u32(b, step)),
                     from = ir_select(b, behind, ir_sub(b, local, ir_u32(b, step)), local),
-                    other = ir_load(b, at, tile_add(k, from, half), 1);
+                    other = ir_load(b, at, tile_add(b, from, half), 1);
         sum = ir_add(b, sum, ir_select(b, behind, other, zero));
-        ir_store(b, at, tile_add(k, local, k->lanes - half), sum);
+        ir_store(b, at, tile_add(b, local, k->lanes - half), sum);
     }
     ir_barrier(b);
     *all = ir_load(b, at, ir_u32(b, half + k->lanes - 1), 1);
@@ -255,10 +252,10 @@ ir_id tile_order_lanes(tile_kernel *k, ir_id x, ir_memory at, ir_id *all) {
 }
 
 /* One word in so many is left out, so that lanes far apart meet in different banks. */
-static ir_id spread(tile_kernel *k, ir_id at, uint32_t per) {
+static ir_id spread(ir_builder *b, ir_id at, uint32_t per) {
     uint32_t shift = 0;
     while (per >> shift > 1) shift++;
-    return ir_add(k->b, at, tile_shr(k, at, shift));
+    return ir_add(b, at, tile_shr(b, at, shift));
 }
 
 /* The places [each] of a lane's keys in order of some bits: of all values, two counts a word, each
@@ -270,38 +267,38 @@ static void rank(pass *p, const ir_id *keys, uint32_t from, uint32_t bits, ir_id
     const ir_id local = ir_local(b, 0), one = ir_u32(b, 1);
     ir_id at[EACH], half[EACH], had[1 << (HALF_MAX - 1)], sum = ir_u32(b, 0), all;
     for (uint32_t w = 0; w < words; w++)
-        ir_store(b, p->count, spread(k, tile_add(k, local, w * lanes), PER_BANK), ir_u32(b, 0));
+        ir_store(b, p->count, spread(b, tile_add(b, local, w * lanes), PER_BANK), ir_u32(b, 0));
     for (uint32_t i = 0; i < each; i++) {
         const ir_id digit = digit_of(p, keys[i], from, bits),
-                    word = tile_mul(k, tile_and(k, digit, words - 1), lanes);
-        half[i] = tile_shl(k, tile_shr(k, digit, bits - 1), 4);
-        at[i] = spread(k, ir_add(b, word, local), PER_BANK);
+                    word = tile_mul(b, tile_and(b, digit, words - 1), lanes);
+        half[i] = tile_shl(b, tile_shr(b, digit, bits - 1), 4);
+        at[i] = spread(b, ir_add(b, word, local), PER_BANK);
         const ir_id now = ir_load(b, p->count, at[i], 1);
         ir_store(b, p->count, at[i], ir_add(b, now, ir_shl(b, one, half[i])));
-        ranks[i] = tile_and(k, ir_shr(b, now, half[i]), 0xffff);
+        ranks[i] = tile_and(b, ir_shr(b, now, half[i]), 0xffff);
     }
     ir_barrier(b);
-    const ir_id own = tile_mul(k, local, words);
+    const ir_id own = tile_mul(b, local, words);
     for (uint32_t w = 0; w < words; w++) {
-        had[w] = ir_load(b, p->count, spread(k, tile_add(k, own, w), PER_BANK), 1);
+        had[w] = ir_load(b, p->count, spread(b, tile_add(b, own, w), PER_BANK), 1);
         sum = ir_add(b, sum, had[w]);
     }
     sum = tile_order_lanes(k, sum, p->sums, &all);
     /* values of upper halves come behind all of lower ones */
-    sum = ir_add(b, sum, tile_shl(k, all, 16));
+    sum = ir_add(b, sum, tile_shl(b, all, 16));
     for (uint32_t w = 0; w < words; w++) {
-        ir_store(b, p->count, spread(k, tile_add(k, own, w), PER_BANK), sum);
+        ir_store(b, p->count, spread(b, tile_add(b, own, w), PER_BANK), sum);
         sum = ir_add(b, sum, had[w]);
     }
     ir_barrier(b);
     for (uint32_t i = 0; i < each; i++) {
         const ir_id before = ir_shr(b, ir_load(b, p->count, at[i], 1), half[i]);
-        ranks[i] = ir_add(b, ranks[i], tile_and(k, before, 0xffff));
+        ranks[i] = ir_add(b, ranks[i], tile_and(b, before, 0xffff));
     }
 }
 
 static ir_id place_sorted(pass *p, ir_id at) {
-    return spread(&p->k, at, p->o->each);
+    return spread(p->k.b, at, p->o->each);
 }
 
 /* x [each] of a lane to places in workgroup memory. */
@@ -313,10 +310,10 @@ static void lay(pass *p, const ir_id *x, const ir_id *to) {
 
 /* A lane's elements: neighbours, or as far apart as there are lanes. */
 static void places_of_lane(pass *p, bool neighbours, ir_id *at) {
-    tile_kernel *k = &p->k;
-    const ir_id local = ir_local(k->b, 0), own = tile_mul(k, local, p->o->each);
+    ir_builder *b = p->k.b;
+    const ir_id local = ir_local(b, 0), own = tile_mul(b, local, p->o->each);
     for (uint32_t i = 0; i < p->o->each; i++)
-        at[i] = neighbours ? tile_add(k, own, i) : tile_add(k, local, i * p->o->lanes);
+        at[i] = neighbours ? tile_add(b, own, i) : tile_add(b, local, i * p->o->lanes);
 }
 
 static void take(pass *p, bool neighbours, ir_id *x) {
@@ -329,8 +326,7 @@ static void take(pass *p, bool neighbours, ir_id *x) {
 
 /* The tile's keys, and where they were in the row: neighbours in a lane. */
 static void load_tile(pass *p, ir_id *keys, ir_id *places) {
-    tile_kernel *k = &p->k;
-    ir_builder *b = k->b;
+    ir_builder *b = p->k.b;
     const uint32_t each = p->o->each;
     const ir_id none = ir_u32(b, UINT32_MAX);
     const ir_memory held = p->given ? ir_register(b, IR_U32, 1) : (ir_memory){0};
@@ -351,15 +347,14 @@ static void load_tile(pass *p, ir_id *keys, ir_id *places) {
         return;
     }
     const ir_id from = ir_add(b, p->base, at[0]);
-    tile_load_some(k, p->keys, from, each, keys);
-    tile_load_some(k, p->places, from, each, places);
+    tile_load_some(b, p->keys, from, each, keys);
+    tile_load_some(b, p->places, from, each, places);
     for (uint32_t i = 0; i < each; i++)
         keys[i] = ir_select(b, ir_lt(b, at[i], p->n), keys[i], none);
 }
 
 static void put_together(pass *p) {
-    tile_kernel *k = &p->k;
-    ir_builder *b = k->b;
+    ir_builder *b = p->k.b;
     const uint32_t each = p->o->each, lanes = p->o->lanes, digit = p->o->digit,
                    low = half_of(digit);
     ir_id keys[EACH], places[EACH], ranks[EACH], at[EACH], to[EACH];
@@ -402,8 +397,7 @@ static void put_together(pass *p) {
 }
 
 static void put_alone(pass *p) {
-    tile_kernel *k = &p->k;
-    ir_builder *b = k->b;
+    ir_builder *b = p->k.b;
     ir_id where;
     const ir_id v = each_value(p, &where);
     ir_store(b, p->cell, v, ir_sub(b, ir_load(b, p->counts, where, 1), p->before));
@@ -412,24 +406,23 @@ static void put_alone(pass *p) {
                 place = p->given ? ir_add(b, p->first, i)
                                  : ir_load(b, p->places, ir_add(b, p->base, i), 1),
                 digit = digit_whole(p, key), to = ir_load(b, p->cell, digit, 1);
-    ir_store(b, p->cell, digit, tile_add(k, to, 1));
+    ir_store(b, p->cell, digit, tile_add(b, to, 1));
     put(p, to, key, place);
     ir_end(b);
 }
 
-beryl_status tile_order_sort(lowering *l, const graph_node *node, const tile_ordered *o,
-                             beryl_error *error) {
+beryl_status tile_order_sort(lowering *l, const tile_ordered *o) {
     const uint32_t n = (uint32_t)(((uint64_t)o->n_tile << o->digit) * o->row_bound);
     beryl_status status = BERYL_OK;
     for (uint32_t number = 0; status == BERYL_OK && number < o->n_pass; number++) {
-        status = count(l, node, o, number, error);
-        if (status == BERYL_OK) status = tile_order_sums(l, node, n, error);
+        status = count(l, o, number);
+        if (status == BERYL_OK) status = tile_order_sums(l, n);
         pass p = {.o = o, .number = number};
         if (status != BERYL_OK) break;
-        begin_pass(&p, l, node, true);
+        begin_pass(&p, l, true);
         if (o->lanes > 1) put_together(&p);
         else put_alone(&p);
-        status = tile_end(&p.k, lower_count_times(o->rows, o->n_tile), 1, error);
+        status = tile_end(&p.k, lower_count_times(o->rows, o->n_tile), 1);
     }
     return status;
 }
@@ -438,18 +431,16 @@ beryl_status tile_order_sort(lowering *l, const graph_node *node, const tile_ord
 
 /* A workgroup a span of the n numbers of a level. up: the next level gets their sum; else each
  * becomes the sum of those before it, from what the next level (where there is one) says. */
-static beryl_status spans(lowering *l, const graph_node *node, uint32_t level, uint32_t n, bool up,
-                          beryl_error *error) {
+static beryl_status spans(lowering *l, uint32_t level, uint32_t n, bool up) {
     const uint32_t size = span_of(l), n_span = (uint32_t)(((uint64_t)n + size - 1) / size);
     tile_kernel k;
-    tile_begin(&k, l, node, up ? "order_sum" : "order_sums", span_lanes(l));
-    ir_builder *b = k.b;
+    ir_builder *b = tile_begin(&k, l, up ? "order_sum" : "order_sums", span_lanes(l));
     ir_memory counts = counts_of(&k, "counts", level, n, up ? IR_READ : IR_READ_WRITE), next = {0},
               reg = ir_register(b, IR_U32, 1);
     if (up || n_span > 1)
         next = counts_of(&k, "next", level + 1, n_span, up ? IR_READ_WRITE : IR_READ);
-    const ir_id end = tile_u32(&k, "n", n), span = tile_group(&k), zero = ir_u32(b, 0),
-                from = tile_mul(&k, span, size);
+    const ir_id end = tile_u32(&k, "n", n), span = tile_group(b), zero = ir_u32(b, 0),
+                from = tile_mul(b, span, size);
     ir_if(b, ir_lt(b, span, ir_u32(b, n_span)));
     ir_set(b, reg, up || n_span == 1 ? zero : ir_load(b, next, span, 1));
     if (k.lanes == 1) {
@@ -462,16 +453,16 @@ static beryl_status spans(lowering *l, const graph_node *node, uint32_t level, u
         if (up) ir_store(b, next, span, ir_get(b, reg));
     } else {
         const ir_memory sums = ir_workgroup(b, IR_U32, 2 * k.lanes);
-        const ir_id local = ir_local(b, 0), at = ir_add(b, from, tile_mul(&k, local, SPAN));
+        const ir_id local = ir_local(b, 0), at = ir_add(b, from, tile_mul(b, local, SPAN));
         ir_id x[SPAN], own = zero, all;
-        tile_load_some(&k, counts, at, SPAN, x);
+        tile_load_some(b, counts, at, SPAN, x);
         for (uint32_t i = 0; i < SPAN; i++) {
-            x[i] = ir_select(b, ir_lt(b, tile_add(&k, at, i), end), x[i], zero);
+            x[i] = ir_select(b, ir_lt(b, tile_add(b, at, i), end), x[i], zero);
             own = ir_add(b, own, x[i]);
         }
         ir_id sum = ir_add(b, ir_get(b, reg), tile_order_lanes(&k, own, sums, &all));
         for (uint32_t i = 0; i < SPAN && !up; i++) {
-            ir_store(b, counts, tile_add(&k, at, i), sum);
+            ir_store(b, counts, tile_add(b, at, i), sum);
             sum = ir_add(b, sum, x[i]);
         }
         if (up) ir_if(b, ir_eq(b, local, zero));
@@ -479,19 +470,18 @@ static beryl_status spans(lowering *l, const graph_node *node, uint32_t level, u
         if (up) ir_end(b);
     }
     ir_end(b);
-    return tile_end(&k, (lower_count){n_span, 0}, 1, error);
+    return tile_end(&k, (lower_count){n_span, 0}, 1);
 }
 
-beryl_status tile_order_sums(lowering *l, const graph_node *node, uint32_t n, beryl_error *error) {
+beryl_status tile_order_sums(lowering *l, uint32_t n) {
     const uint32_t size = span_of(l);
     uint32_t sizes[8] = {n}, level = 0;
     beryl_status status = BERYL_OK;
     while (status == BERYL_OK && sizes[level] > size) {
-        status = spans(l, node, level, sizes[level], true, error);
+        status = spans(l, level, sizes[level], true);
         sizes[level + 1] = (uint32_t)(((uint64_t)sizes[level] + size - 1) / size);
         level++;
     }
-    for (level++; status == BERYL_OK && level-- > 0;)
-        status = spans(l, node, level, sizes[level], false, error);
+    for (level++; status == BERYL_OK && level-- > 0;) status = spans(l, level, sizes[level], false);
     return status;
 }

@@ -38,8 +38,7 @@ typedef struct tile_ordered {
 /* false: more than 32 bits count. */
 bool tile_order_plan(const lowering *l, tile_ordered *o);
 /* Steps that order the rows. */
-beryl_status tile_order_sort(lowering *l, const graph_node *node, const tile_ordered *o,
-                             beryl_error *error);
+beryl_status tile_order_sort(lowering *l, const tile_ordered *o);
 /* The lists behind the last pass, of `padded` a row. */
 ir_memory tile_order_keys(tile_kernel *k, const tile_ordered *o);
 ir_memory tile_order_places(tile_kernel *k, const tile_ordered *o);
@@ -49,6 +48,6 @@ ir_memory tile_order_places(tile_kernel *k, const tile_ordered *o);
 ir_id tile_order_lanes(tile_kernel *k, ir_id x, ir_memory at, ir_id *all);
 /* n counts in scratch ORDER_COUNTS; steps that make of each the sum of those before it. */
 ir_memory tile_order_counts(tile_kernel *k, uint32_t n, ir_access access);
-beryl_status tile_order_sums(lowering *l, const graph_node *node, uint32_t n, beryl_error *error);
+beryl_status tile_order_sums(lowering *l, uint32_t n);
 
 #endif

@@ -61,5 +61,7 @@ void tile_packed_load(const tile_weight *w, ir_id row, ir_id chunk, ir_id raw[TI
  * its table, NULL: it has none, or permutes bytes. */
 void tile_packed_open(const tile_weight *w, const ir_id raw[TILE_RAW_MAX], ir_id chunk, ir_id turn,
                       const tile_pairs *pairs, tile_opened *o);
+/* 16 bytes x times y, and the sum. */
+ir_id tile_packed_dot(ir_builder *b, ir_id x, ir_id y, ir_id sum);
 
 #endif

@@ -94,7 +94,7 @@ static ir_id sigmoid(const point *p, ir_id x) {
 }
 
 static ir_id gelu_tanh(const point *p, ir_id x) {
-    return tile_gelu(p->k, x);
+    return tile_gelu(p->k->b, x);
 }
 
 /* exp(x) - 1 */

@@ -18,14 +18,13 @@ bool tile_matrix_of(const lowering *l, graph_value v, tile_matrix *w);
 /* A product of n vectors, which lie `stride` apart, with a matrix of values, where that is faster:
  * units take F32 in limbs (tile/contract_copy.c), or a processor packs short lines. false: it is
  * not made. */
-bool tile_contract_linear(lowering *l, const graph_node *node, lower_count n, uint32_t stride,
-                          beryl_status *status, beryl_error *error);
+bool tile_contract_linear(lowering *l, lower_count n, uint32_t stride, beryl_status *status);
 /* Would it be? Pure. */
 bool tile_contract_takes_linear(const lowering *l, const graph_node *node, lower_count n,
                                 uint32_t stride);
 
 /* `node`: what the plan has; the product is the tree's. */
-beryl_status tile_product(lowering *l, const graph_node *node, const tree *t, beryl_error *error);
+beryl_status tile_product(lowering *l, const tree *t);
 /* Is there a kernel of the product that takes the tree, and is that not slower than two? Pure. */
 bool tile_product_fits(const graph *g, const graph_store *store, const tree *t);
 

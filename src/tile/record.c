@@ -126,8 +126,7 @@ void lower_bytes(lowering *l, uint64_t bytes) {
     l->record->bytes_pending += bytes;
 }
 
-beryl_status lower_refuse(const lowering *l, const graph_node *node, const char *what,
-                          beryl_error *error) {
+beryl_status lower_refuse(const lowering *l, const graph_node *node, const char *what) {
     bool named[TYPE_COUNT] = {false};
     char types[128] = "";
     for (uint32_t i = 0, n = 0; i < node->n_in; i++) {
@@ -137,7 +136,7 @@ beryl_status lower_refuse(const lowering *l, const graph_node *node, const char 
         n += (uint32_t)snprintf(types + n, sizeof types - n, "%s%s", n ? ", " : "",
                                 base_type_name(type));
     }
-    return base_fail(error, BERYL_UNSUPPORTED, "%s of %s on %s:%u: %s", graph_op_name(node->op),
+    return base_fail(l->error, BERYL_UNSUPPORTED, "%s of %s on %s:%u: %s", graph_op_name(node->op),
                      types, l->caps->backend, l->caps->index, what);
 }
 
@@ -147,10 +146,10 @@ static void step_fail(lower_step *s, beryl_status code, const char *what, const 
                   name);
 }
 
-lower_step *lower_step_begin(lowering *l, const graph_node *node, const char *name,
-                             const char *entry, const lower_kernel *kernel) {
+lower_step *lower_step_begin(lowering *l, const char *name, const char *entry,
+                             const lower_kernel *kernel) {
     lower_step *s = &l->record->current;
-    *s = (lower_step){.l = l, .node = node, .name = name, .entry = entry, .kernel = *kernel};
+    *s = (lower_step){.l = l, .node = l->node, .name = name, .entry = entry, .kernel = *kernel};
     for (int i = 0; i < 3; i++) s->groups[i] = (lower_count){1, 0}, s->per[i] = 1;
     s->shared = false;
     return s;
@@ -343,8 +342,7 @@ void lower_once(lower_step *s) {
     s->once = true;
 }
 
-static beryl_status program_of(lowering *l, const lower_step *s, device_program *out,
-                               beryl_error *error) {
+static beryl_status program_of(lowering *l, const lower_step *s, device_program *out) {
     graph_store *store = l->store;
     for (size_t i = 0; i < store->programs.count; i++)
         if (store->programs.data[i].hash == s->kernel.hash) {
@@ -368,24 +366,23 @@ static beryl_status program_of(lowering *l, const lower_step *s, device_program 
     memcpy(desc.workgroup, s->kernel.workgroup, sizeof desc.workgroup);
     desc.launch_bytes = s->kernel.launch_bytes;
     store_program *entry = base_vec_add(store->heap, &store->programs);
-    if (!entry) return base_no_memory(error);
+    if (!entry) return base_no_memory(l->error);
     *entry = (store_program){.hash = s->kernel.hash,
                              .f16 = s->kernel.uses_f16,
                              .subgroups = s->kernel.uses_subgroups,
                              .dot = s->kernel.uses_dot};
-    beryl_status status = device_program_make(l->device, &desc, &entry->id, error);
+    beryl_status status = device_program_make(l->device, &desc, &entry->id, l->error);
     if (status != BERYL_OK) store->programs.count--;
     *out = entry->id;
     return status;
 }
 
-static beryl_status keep_texts(plan_record *p, const lower_step *s, plan_step *st,
-                               beryl_error *error) {
+static beryl_status keep_texts(plan_record *p, const lower_step *s, plan_step *st) {
     const lower_texts *t = s->l->texts;
     lower_binding *names = base_arena_take(&p->arena, s->kernel.n_binding + 1, sizeof *names);
     const char *code =
         s->kernel.text ? base_arena_text(&p->arena, s->kernel.text, s->kernel.size) : NULL;
-    if (!names || (s->kernel.text && !code)) return base_no_memory(error);
+    if (!names || (s->kernel.text && !code)) return base_no_memory(s->l->error);
     memcpy(names, s->kernel.bindings, s->kernel.n_binding * sizeof *names);
     st->names = names;
     st->texts = (lower_texts){
@@ -394,7 +391,7 @@ static beryl_status keep_texts(plan_record *p, const lower_step *s, plan_step *s
     return BERYL_OK;
 }
 
-beryl_status lower_step_end(lower_step *s, beryl_error *error) {
+beryl_status lower_step_end(lower_step *s) {
     plan_record *p = s->l->record;
     for (uint32_t i = 0; i < s->kernel.n_binding; i++)
         if (!s->bound[i])
@@ -405,11 +402,12 @@ beryl_status lower_step_end(lower_step *s, beryl_error *error) {
         if (s->per[i] == 0 || s->groups[i].factor == 0)
             step_fail(s, BERYL_UNSUPPORTED, "rows over several extents in", "grid");
     if (s->error.code != BERYL_OK) {
-        if (error) *error = s->error;
+        if (s->l->error) *s->l->error = s->error;
         return s->error.code;
     }
     plan_step *st = base_vec_add(p->heap, &p->steps);
-    if (!st || !base_vec_reserve(p->heap, &p->patches, s->n_patch)) return base_no_memory(error);
+    if (!st || !base_vec_reserve(p->heap, &p->patches, s->n_patch))
+        return base_no_memory(s->l->error);
     uint32_t index = (uint32_t)(p->steps.count - 1);
     st->n_binding = s->kernel.n_binding;
     st->node = (uint32_t)(s->node - p->g->nodes.data);
@@ -422,7 +420,7 @@ beryl_status lower_step_end(lower_step *s, beryl_error *error) {
     }
     st->label =
         base_arena_print(&p->arena, "%s %s %s", graph_op_name(s->node->op), s->name, weight);
-    if (!st->label) return base_no_memory(error);
+    if (!st->label) return base_no_memory(s->l->error);
     st->bytes = p->bytes_pending;
     st->product = p->product;
     st->form = p->form;
@@ -443,14 +441,14 @@ beryl_status lower_step_end(lower_step *s, beryl_error *error) {
     if (need > p->params_bytes) {
         size_t grown = need + 64 * DEVICE_PARAM_ALIGN;
         unsigned char *params = base_heap_resize(p->heap, p->params, p->params_bytes, grown);
-        if (!params) return base_no_memory(error);
+        if (!params) return base_no_memory(s->l->error);
         memset(params + p->params_bytes, 0, grown - p->params_bytes);
         p->params = params;
         p->params_bytes = grown;
     }
     memcpy(p->params + (size_t)index * DEVICE_PARAM_ALIGN, s->params, DEVICE_PARAM_MAX);
-    beryl_status status = s->l->texts ? keep_texts(p, s, st, error) : BERYL_OK;
-    return status == BERYL_OK ? program_of(s->l, s, &st->program, error) : status;
+    beryl_status status = s->l->texts ? keep_texts(p, s, st) : BERYL_OK;
+    return status == BERYL_OK ? program_of(s->l, s, &st->program) : status;
 }
 
 /* ---- steps that are shared ------------------------------------------------------------------- */

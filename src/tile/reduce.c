@@ -106,21 +106,20 @@ static ir_id join_vector(const reduce *r, ir_id x, uint32_t width) {
 /* x of all lanes of row `place` of the workgroup, in all of them: by shuffles, then of what
  * subgroups have. */
 static ir_id join_subgroups(const reduce *r, ir_id x, ir_id local, ir_id place) {
-    tile_kernel *k = r->walk.k;
-    ir_builder *b = k->b;
+    ir_builder *b = r->walk.k->b;
     const form *f = &r->f;
     const uint32_t n = f->lanes / f->span;
     for (uint32_t step = 1; step < f->span && step < f->lanes; step *= 2)
         x = join(r, x, ir_subgroup_shuffle_xor(b, x, step));
     if (n < 2) return x;
     const ir_memory at = ir_workgroup(b, r->type, n * f->rows);
-    const ir_id first = tile_mul(k, place, n);
+    const ir_id first = tile_mul(b, place, n);
     ir_if(b, ir_eq(b, ir_subgroup_lane(b), ir_u32(b, 0)));
-    ir_store(b, at, tile_div(k, local, f->span), x);
+    ir_store(b, at, tile_div(b, local, f->span), x);
     ir_end(b);
     ir_barrier(b);
     x = ir_load(b, at, first, 1);
-    for (uint32_t i = 1; i < n; i++) x = join(r, x, ir_load(b, at, tile_add(k, first, i), 1));
+    for (uint32_t i = 1; i < n; i++) x = join(r, x, ir_load(b, at, tile_add(b, first, i), 1));
     return x;
 }
 
@@ -128,17 +127,16 @@ static ir_id join_subgroups(const reduce *r, ir_id x, ir_id local, ir_id place) 
  * those of deep 0; the whole workgroup comes here. */
 static ir_id join_lanes(const reduce *r, ir_id x, uint32_t width, ir_id lane, uint32_t lanes,
                         uint32_t beside) {
-    tile_kernel *k = r->walk.k;
-    ir_builder *b = k->b;
+    ir_builder *b = r->walk.k->b;
     if (lanes == beside) return x;
     const ir_memory at = ir_workgroup(b, r->type, lanes * width);
-    const ir_id own = tile_mul(k, lane, width);
+    const ir_id own = tile_mul(b, lane, width);
     ir_store(b, at, own, x);
     for (uint32_t half = lanes / 2; half >= beside; half /= 2) {
         ir_barrier(b);
         ir_if(b, ir_lt(b, lane, ir_u32(b, half)));
         const ir_id mine = ir_load(b, at, own, width);
-        ir_store(b, at, own, join(r, mine, ir_load(b, at, tile_add(k, own, half * width), width)));
+        ir_store(b, at, own, join(r, mine, ir_load(b, at, tile_add(b, own, half * width), width)));
         ir_end(b);
     }
     return ir_load(b, at, own, width);
@@ -314,19 +312,18 @@ static form form_of(const lowering *l, tree_walk *c, ir_type type) {
 
 /* column: of the vector's first element, or of all where it lies across rows. */
 static ir_id with_index(reduce *r, ir_id x, ir_id column) {
-    tile_kernel *k = r->walk.k;
-    ir_builder *b = k->b;
+    ir_builder *b = r->walk.k->b;
     const uint32_t width = r->f.wide;
     const ir_type type = sum_type(graph_tensor_at(r->walk.t.g, r->walk.t.choice->in[0])->type);
     ir_id index = ir_splat(b, column, width);
-    if (!r->f.across) index = ir_add(b, index, tile_ramp(k, width, 0, 1));
+    if (!r->f.across) index = ir_add(b, index, tile_ramp(b, width, 0, 1));
     if (ir_type_in(type, IR_FLOATS)) {
-        x = tile_order(k, ir_cast(b, IR_F32, x), UINT32_MAX);
+        x = tile_order(b, ir_cast(b, IR_F32, x), UINT32_MAX);
     } else {
         x = ir_bitcast(b, IR_U32, width, ir_cast(b, type, x));
         if (type == IR_I32) x = ir_xor(b, x, ir_bits(b, IR_U32, width, 1u << 31));
     }
-    return ir_or(b, tile_shl(k, ir_cast(b, IR_U64, x), 32), ir_cast(b, IR_U64, ir_not(b, index)));
+    return ir_or(b, tile_shl(b, ir_cast(b, IR_U64, x), 32), ir_cast(b, IR_U64, ir_not(b, index)));
 }
 
 static ir_id value_of(reduce *r, tree_spot *s, uint32_t which) {
@@ -392,9 +389,9 @@ static void sum_up(reduce *r, ir_id from, ir_id end, uint32_t step, ir_id all[HI
         tree_spot s[AHEAD];
         ir_id inside[AHEAD];
         for (uint32_t a = 0; a < ahead; a++) { /* all reads before anything else */
-            const ir_id at = tile_add(r->walk.k, i, shared ? 0 : a * step);
+            const ir_id at = tile_add(b, i, shared ? 0 : a * step);
             for (uint32_t t = 0; shared && t < r->walk.t.n_tensor; t++)
-                r->walk.row[t] = tile_add(r->walk.k, row[t], a * r->below[t]);
+                r->walk.row[t] = tile_add(b, row[t], a * r->below[t]);
             inside[a] = known || whole ? IR_NO_ID : ir_lt(b, at, end);
             tree_spot_at(&r->walk, &s[a], f->wide,
                          a && !known && !whole ? ir_min(b, at, ir_sub(b, end, ir_u32(b, each)))
@@ -437,18 +434,17 @@ static uint64_t parts_bytes(const reduce *r) {
     return results(r) * parts_of_result(r) * ir_type_bytes(r->type);
 }
 
-static ir_id part_at(const reduce *r, tile_kernel *k, ir_id at, uint32_t result) {
-    return result ? tile_add(k, at, (uint32_t)parts_of_result(r)) : at;
+static ir_id part_at(const reduce *r, ir_builder *b, ir_id at, uint32_t result) {
+    return result ? tile_add(b, at, (uint32_t)parts_of_result(r)) : at;
 }
 
-static beryl_status whole_rows(lowering *l, const graph_node *node, reduce *r, const char *name,
-                               beryl_error *error) {
+static beryl_status whole_rows(lowering *l, reduce *r, const char *name) {
     tree_walk *c = &r->walk;
     const form *f = &r->f;
     const uint32_t lanes = f->lanes * f->rows, width = f->across ? f->wide : 1,
                    each = f->across ? 1 : f->wide;
     tile_kernel k;
-    tile_begin(&k, l, node, name, lanes);
+    tile_begin(&k, l, name, lanes);
     c->k = &k;
     k.joins = !BUILD_IS_SMALL && c->apart;
     ir_builder *b = k.b;
@@ -459,19 +455,19 @@ static beryl_status whole_rows(lowering *l, const graph_node *node, reduce *r, c
         parts = tile_scratch(&k, "parts", SCRATCH_PARTS, parts_bytes(r), r->type, IR_READ_WRITE);
     const ir_id length = tree_walk_length(c), local = ir_local(b, 0);
     /* across: rows beside each other are neighbours among the lanes; else those of one row are */
-    const ir_id place = f->across ? tile_rem(&k, local, f->rows) : tile_div(&k, local, f->lanes),
-                deep = f->across ? tile_div(&k, local, f->rows) : tile_rem(&k, local, f->lanes);
-    const ir_id group = tile_group(&k), part = f->n_part > 1 ? ir_group(b, 2) : ir_u32(b, 0);
+    const ir_id place = f->across ? tile_rem(b, local, f->rows) : tile_div(b, local, f->lanes),
+                deep = f->across ? tile_div(b, local, f->rows) : tile_rem(b, local, f->lanes);
+    const ir_id group = tile_group(b), part = f->n_part > 1 ? ir_group(b, 2) : ir_u32(b, 0);
     ir_id begin = part, end = length;
     if (f->n_part > 1) {
-        begin = tile_mul(&k, part, f->part);
-        end = ir_min(b, tile_add(&k, begin, f->part), length);
+        begin = tile_mul(b, part, f->part);
+        end = ir_min(b, tile_add(b, begin, f->part), length);
     }
-    const ir_id row = ir_add(b, tile_mul(&k, group, f->rows), place),
+    const ir_id row = ir_add(b, tile_mul(b, group, f->rows), place),
                 outer = tree_place(c, row, width, true, c->row),
                 valid = ir_lt(b, outer, c->size[0]);
     /* a row that is none does another one's work, but for the store */
-    const ir_id from = ir_add(b, begin, tile_mul(&k, deep, each));
+    const ir_id from = ir_add(b, begin, tile_mul(b, deep, each));
     ir_id x[RESULTS], sums[HIGH][RESULTS], above[HIGH][RESULTS], above_at[HIGH][RESULTS];
     for (uint32_t h = 0; h < f->high; h++) {
         if (!f->shared || !h) sum_up(r, from, end, f->lanes * each, sums);
@@ -479,7 +475,7 @@ static beryl_status whole_rows(lowering *l, const graph_node *node, reduce *r, c
         memcpy(above[h], x, sizeof x);
         memcpy(above_at[h], c->row, sizeof above_at[h]);
         for (uint32_t t = 0; t < c->t.n_tensor && h + 1 < f->high; t++)
-            c->row[t] = tile_add(&k, c->row[t], r->below[t]);
+            c->row[t] = tile_add(b, c->row[t], r->below[t]);
     }
     for (uint32_t i = 0; i < results(r); i++) {
         if (!f->across) x[i] = join_vector(r, x[i], f->wide);
@@ -488,7 +484,7 @@ static beryl_status whole_rows(lowering *l, const graph_node *node, reduce *r, c
             x[i] = join_subgroups(r, x[i], local, place);
         } else if (f->lanes > 1) {
             /* deep is the number among the row's lanes: rows have memory beside each other */
-            const ir_id turned = ir_add(b, tile_mul(&k, deep, f->rows), place);
+            const ir_id turned = ir_add(b, tile_mul(b, deep, f->rows), place);
             x[i] = join_lanes(r, x[i], 1, turned, lanes, f->rows);
         }
     }
@@ -499,20 +495,19 @@ static beryl_status whole_rows(lowering *l, const graph_node *node, reduce *r, c
             ir_store(b, c->memory[i], above_at[h][i], finished(r, sum, length, width));
         }
     for (uint32_t i = 0; i < results(r); i++) {
-        const ir_id at = tile_mul(&k, ir_add(b, tile_mul(&k, row, f->n_part), part), width);
-        if (f->n_part > 1) ir_store(b, parts, part_at(r, &k, at, i), x[i]);
+        const ir_id at = tile_mul(b, ir_add(b, tile_mul(b, row, f->n_part), part), width);
+        if (f->n_part > 1) ir_store(b, parts, part_at(r, b, at, i), x[i]);
         else ir_store(b, c->memory[i], c->row[i], finished(r, x[i], length, width));
     }
     ir_end(b);
     const lower_count one = {1, 0};
     return tile_end_3d(&k, lower_walk_count(l, &c->w), f->rows, one, 1,
-                       lower_count_times(one, f->n_part), 1, error);
+                       lower_count_times(one, f->n_part));
 }
 
 /* Columns on a processor: a lane sums many of them row by row, so that it reads long pieces of
  * memory, not a vector from each page. */
-static beryl_status lines_of_columns(lowering *l, const graph_node *node, reduce *r,
-                                     const char *name, beryl_error *error) {
+static beryl_status lines_of_columns(lowering *l, reduce *r, const char *name) {
     tree_walk *c = &r->walk;
     const form *f = &r->f;
     const uint32_t last = c->w.n - 1, wide = f->wide, n = results(r), d = tree_row_length(&c->t),
@@ -520,20 +515,20 @@ static beryl_status lines_of_columns(lowering *l, const graph_node *node, reduce
                                ? AHEAD
                                : 1;
     tile_kernel k;
-    tile_begin(&k, l, node, name, 1);
+    tile_begin(&k, l, name, 1);
     c->k = &k;
     ir_builder *b = k.b;
     tree_declare(c);
     ir_memory parts = {0}, sums[RESULTS];
     if (f->n_part > 1)
         parts = tile_scratch(&k, "parts", SCRATCH_PARTS, parts_bytes(r), r->type, IR_READ_WRITE);
-    const ir_id length = tree_walk_length(c), group = tile_group(&k), zero = ir_u32(b, 0),
+    const ir_id length = tree_walk_length(c), group = tile_group(b), zero = ir_u32(b, 0),
                 step = ir_u32(b, wide), width = ir_u32(b, f->columns);
     ir_id part = zero, from = zero, end = length, begin[LOWER_WALK_TENSORS];
     if (f->n_part > 1) {
         part = ir_group(b, 2);
-        from = tile_mul(&k, part, f->part);
-        end = ir_min(b, tile_add(&k, from, f->part), length);
+        from = tile_mul(b, part, f->part);
+        end = ir_min(b, tile_add(b, from, f->part), length);
     }
     ir_if(b, ir_lt(b, tree_place(c, group, f->columns, false, begin), c->size[0]));
     ir_id i = ir_loop(b, zero, width, step);
@@ -545,9 +540,9 @@ static beryl_status lines_of_columns(lowering *l, const graph_node *node, reduce
     const ir_id row = ir_loop(b, from, end, ir_u32(b, ahead));
     i = ir_loop(b, zero, width, step);
     for (uint32_t t = 0; t < c->t.n_tensor; t++)
-        c->row[t] = ir_add(b, begin[t], tile_mul(&k, i, c->w.stride[t][last]));
+        c->row[t] = ir_add(b, begin[t], tile_mul(b, i, c->w.stride[t][last]));
     tree_spot spot[AHEAD];
-    for (uint32_t a = 0; a < ahead; a++) tree_spot_at(c, &spot[a], wide, tile_add(&k, row, a));
+    for (uint32_t a = 0; a < ahead; a++) tree_spot_at(c, &spot[a], wide, tile_add(b, row, a));
     for (uint32_t s = 0; s < n; s++) {
         ir_id x[AHEAD];
         for (uint32_t a = 0; a < ahead; a++) x[a] = value_of(r, &spot[a], s);
@@ -560,55 +555,52 @@ static beryl_status lines_of_columns(lowering *l, const graph_node *node, reduce
     for (uint32_t s = 0; s < n; s++) {
         const ir_id x = ir_load(b, sums[s], i, wide);
         if (f->n_part == 1) {
-            const ir_id at = ir_add(b, begin[s], tile_mul(&k, i, c->w.stride[s][last]));
+            const ir_id at = ir_add(b, begin[s], tile_mul(b, i, c->w.stride[s][last]));
             ir_store(b, c->memory[s], at, finished(r, x, length, wide));
             continue;
         }
-        const ir_id vector =
-                        ir_add(b, tile_mul(&k, group, f->columns / wide), tile_div(&k, i, wide)),
-                    at = ir_add(b, tile_mul(&k, vector, f->n_part), part);
-        ir_store(b, parts, part_at(r, &k, tile_mul(&k, at, wide), s), x);
+        const ir_id vector = ir_add(b, tile_mul(b, group, f->columns / wide), tile_div(b, i, wide)),
+                    at = ir_add(b, tile_mul(b, vector, f->n_part), part);
+        ir_store(b, parts, part_at(r, b, tile_mul(b, at, wide), s), x);
     }
     ir_end(b), ir_end(b);
     const lower_count one = {1, 0};
-    return tile_end_3d(&k, lower_walk_count(l, &c->w), 1, one, 1, lower_count_times(one, f->n_part),
-                       1, error);
+    return tile_end_3d(&k, lower_walk_count(l, &c->w), 1, one, 1,
+                       lower_count_times(one, f->n_part));
 }
 
 /* Windows on a processor, along a line of results: what is the same for all of them is read once,
  * the rest goes on. As vectors where results lie beside each other, of which the last one makes
  * some results again; else its compiler may find some. */
-static beryl_status lines_of_windows(lowering *l, const graph_node *node, reduce *r,
-                                     const char *name, beryl_error *error) {
+static beryl_status lines_of_windows(lowering *l, reduce *r, const char *name) {
     tree_walk *c = &r->walk;
     const uint32_t last = c->w.n - 1, n = (uint32_t)c->w.size[last].factor, wide = r->f.wide;
     lower_count count = lower_walk_count(l, &c->w);
     count.factor /= n;
     tile_kernel k;
-    tile_begin(&k, l, node, name, 1);
+    tile_begin(&k, l, name, 1);
     c->k = &k;
     ir_builder *b = k.b;
     tree_declare(c);
     for (uint32_t t = 0; t < c->t.n_tensor; t++) c->memory[t].anywhere = true;
-    const ir_id length = tree_walk_length(c), group = tile_group(&k), zero = ir_u32(b, 0);
+    const ir_id length = tree_walk_length(c), group = tile_group(b), zero = ir_u32(b, 0);
     ir_id begin[LOWER_WALK_TENSORS], x[HIGH][RESULTS];
     ir_if(b, ir_lt(b, group, tile_count(&k, "lines", count)));
-    tree_place(c, tile_mul(&k, group, n), 1, false, begin);
+    tree_place(c, tile_mul(b, group, n), 1, false, begin);
     ir_id i = ir_loop(b, zero, ir_u32(b, n), ir_u32(b, wide));
     if (n % wide) i = ir_min(b, i, ir_u32(b, n - wide));
     for (uint32_t t = 0; t < c->t.n_tensor; t++)
-        c->row[t] = c->w.stride[t][last]
-                        ? ir_add(b, begin[t], tile_mul(&k, i, c->w.stride[t][last]))
-                        : begin[t];
+        c->row[t] = c->w.stride[t][last] ? ir_add(b, begin[t], tile_mul(b, i, c->w.stride[t][last]))
+                                         : begin[t];
     sum_up(r, zero, length, 1, x);
     for (uint32_t s = 0; s < results(r); s++)
         ir_store(b, c->memory[s], c->row[s], finished(r, x[0][s], length, wide));
     ir_end(b), ir_end(b);
-    return tile_end(&k, count, 1, error);
+    return tile_end(&k, count, 1);
 }
 
 /* The parts of each row; a workgroup a vector of rows, or where these are many several. */
-static beryl_status join_parts(lowering *l, const graph_node *node, reduce *r, beryl_error *error) {
+static beryl_status join_parts(lowering *l, reduce *r) {
     const form f = r->f;
     const uint32_t width = f.across ? f.wide : 1;
     tree_walk *c = &r->walk;
@@ -619,17 +611,17 @@ static beryl_status join_parts(lowering *l, const graph_node *node, reduce *r, b
     while (!BUILD_IS_SMALL && !tile_serial(l) && lanes * rows < LANES / 4 &&
            vectors / rows >= JOINED_MANY)
         rows *= 2;
-    tile_begin(&k, l, node, "join_parts", lanes * rows);
+    tile_begin(&k, l, "join_parts", lanes * rows);
     c->k = &k;
     ir_builder *b = k.b;
     const ir_memory parts = tile_scratch(&k, "parts", SCRATCH_PARTS, 0, r->type, IR_READ);
     c->t.n_tensor = results(r);
     tree_declare(c);
-    ir_id row = tile_group(&k), lane = lanes * rows == 1 ? ir_u32(b, 0) : ir_local(b, 0);
+    ir_id row = tile_group(b), lane = lanes * rows == 1 ? ir_u32(b, 0) : ir_local(b, 0);
     const ir_id local = lane;
     if (rows > 1) {
-        row = ir_add(b, tile_mul(&k, row, rows), tile_rem(&k, lane, rows));
-        lane = tile_div(&k, lane, rows);
+        row = ir_add(b, tile_mul(b, row, rows), tile_rem(b, lane, rows));
+        lane = tile_div(b, lane, rows);
     }
     const ir_id length = tree_walk_length(c), outer = tree_place(c, row, width, false, c->row),
                 zero = ir_u32(b, 0);
@@ -640,10 +632,10 @@ static beryl_status join_parts(lowering *l, const graph_node *node, reduce *r, b
     }
     ir_if(b, ir_lt(b, outer, c->size[0]));
     const ir_id i = ir_loop(b, lane, ir_u32(b, f.n_part), ir_u32(b, lanes));
-    const ir_id at = tile_mul(&k, ir_add(b, tile_mul(&k, row, f.n_part), i), width);
+    const ir_id at = tile_mul(b, ir_add(b, tile_mul(b, row, f.n_part), i), width);
     for (uint32_t n = 0; n < results(r); n++) {
         const ir_id mine = ir_load(b, sum[n], zero, width);
-        ir_store(b, sum[n], zero, join(r, mine, ir_load(b, parts, part_at(r, &k, at, n), width)));
+        ir_store(b, sum[n], zero, join(r, mine, ir_load(b, parts, part_at(r, b, at, n), width)));
     }
     ir_end(b);
     ir_end(b);
@@ -654,25 +646,24 @@ static beryl_status join_parts(lowering *l, const graph_node *node, reduce *r, b
     for (uint32_t n = 0; n < results(r); n++)
         ir_store(b, c->memory[n], c->row[n], finished(r, x[n], length, width));
     ir_end(b);
-    return tile_end(&k, lower_walk_count(l, &c->w), rows, error);
+    return tile_end(&k, lower_walk_count(l, &c->w), rows);
 }
 
-beryl_status tile_tree_reduce(lowering *l, const graph_node *node, const tree *t, const char *name,
-                              beryl_error *error) {
+beryl_status tile_tree_reduce(lowering *l, const tree *t, const char *name) {
     const base_type type = graph_tensor_at(l->g, t->choice->in[0])->type;
     reduce all = {.walk = {.t = *t}, .op = t->choice->op, .type = sum_type(type)}, *r = &all;
     if (r->op == OP_ARG_LARGEST) r->type = IR_U64;
     tree_walk *c = &r->walk;
     tree_walk_rows(c);
     r->f = form_of(l, c, r->type);
-    if (BUILD_HAS_C_TEXTS && r->f.line) return lines_of_windows(l, node, r, name, error);
+    if (BUILD_HAS_C_TEXTS && r->f.line) return lines_of_windows(l, r, name);
     lower_count *across = &c->w.size[c->w.n - 1];
     if (BUILD_HAS_C_TEXTS && r->f.columns) {
         const uint64_t columns = across->factor;
         across->factor /= r->f.columns;
-        const beryl_status status = lines_of_columns(l, node, r, name, error);
+        const beryl_status status = lines_of_columns(l, r, name);
         across->factor = columns / r->f.wide;
-        return status == BERYL_OK && r->f.n_part > 1 ? join_parts(l, node, r, error) : status;
+        return status == BERYL_OK && r->f.n_part > 1 ? join_parts(l, r) : status;
     }
     if (r->f.across) across->factor /= r->f.wide;
     const uint32_t below = c->w.n - (r->f.shared ? 1 : 2);
@@ -681,6 +672,6 @@ beryl_status tile_tree_reduce(lowering *l, const graph_node *node, const tree *t
         c->w.stride[i][d] *= r->f.high;
     }
     if (r->f.high > 1) c->w.size[below].factor /= r->f.high;
-    const beryl_status status = whole_rows(l, node, r, name, error);
-    return status == BERYL_OK && r->f.n_part > 1 ? join_parts(l, node, r, error) : status;
+    const beryl_status status = whole_rows(l, r, name);
+    return status == BERYL_OK && r->f.n_part > 1 ? join_parts(l, r) : status;
 }

@@ -5,7 +5,6 @@
 #include "tile/tree.h"
 
 /* `t` ends in a reduction. `node` is what the plan has: an operation, or a joined one. */
-beryl_status tile_tree_reduce(lowering *l, const graph_node *node, const tree *t, const char *name,
-                              beryl_error *error);
+beryl_status tile_tree_reduce(lowering *l, const tree *t, const char *name);
 
 #endif

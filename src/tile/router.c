@@ -13,11 +13,11 @@ uint32_t tile_choice_bytes(uint32_t d, uint32_t n) {
     return 4 * padded(d) + 8 * n;
 }
 
-void tile_choice_open(tile_choice *c, tile_kernel *k, uint32_t d, uint32_t n, ir_id factor) {
+void tile_choice_open(tile_choice *c, ir_builder *b, uint32_t d, uint32_t n, ir_id factor) {
     *c = (tile_choice){.d = d, .n = n, .factor = factor};
-    c->keys = ir_workgroup(k->b, IR_U32, padded(d));
-    c->chosen = ir_workgroup(k->b, IR_U32, n);
-    c->values = ir_workgroup(k->b, IR_F32, n);
+    c->keys = ir_workgroup(b, IR_U32, padded(d));
+    c->chosen = ir_workgroup(b, IR_U32, n);
+    c->values = ir_workgroup(b, IR_F32, n);
 }
 
 static ir_id share(tile_kernel *k, uint32_t n) {
@@ -31,7 +31,7 @@ void tile_choice_make(const tile_choice *c, tile_kernel *k, ir_memory logits, ir
     ir_memory rank = ir_register(b, IR_U32, 1);
     ir_id zero = ir_u32(b, 0), i = share(k, padded(c->d)), inside = ir_lt(b, i, ir_u32(b, c->d));
     ir_id logit = ir_load(b, logits, ir_add(b, at, ir_min(b, i, ir_u32(b, c->d - 1))), 1);
-    ir_store(b, c->keys, i, ir_select(b, inside, tile_order(k, logit, TILE_LOWEST), zero));
+    ir_store(b, c->keys, i, ir_select(b, inside, tile_order(b, logit, TILE_LOWEST), zero));
     ir_end(b);
     if (k->lanes > 1) ir_barrier(b);
     ir_id e = share(k, c->d), own = ir_load(b, c->keys, e, 1);
@@ -39,7 +39,7 @@ void tile_choice_make(const tile_choice *c, tile_kernel *k, ir_memory logits, ir
     ir_id j = ir_loop(b, zero, ir_u32(b, padded(c->d)), ir_u32(b, 4)),
           four = ir_load(b, c->keys, j, 4), count = ir_get(b, rank);
     for (uint32_t i4 = 0; i4 < 4; i4++) {
-        ir_id other = ir_extract(b, four, i4), earlier = ir_lt(b, tile_add(k, j, i4), e);
+        ir_id other = ir_extract(b, four, i4), earlier = ir_lt(b, tile_add(b, j, i4), e);
         ir_id before = ir_or(b, ir_gt(b, other, own), ir_and(b, ir_eq(b, other, own), earlier));
         count = ir_add(b, count, ir_cast(b, IR_U32, before));
     }
@@ -102,30 +102,29 @@ bool tile_router_fits(const graph *g, const graph_store *store, const fused_rout
     return d <= LOGITS_MAX && f->k <= d && tile_choice_bytes(d, f->k) <= (most ? most : 16384);
 }
 
-beryl_status tile_fused_router(lowering *l, const graph_node *node, beryl_error *error) {
+beryl_status tile_fused_router(lowering *l, const graph_node *node) {
     const fused_router *f = node->attr.fused.detail;
     const graph_tensor *x = graph_tensor_at(l->g, f->logits);
     if (!tile_router_fits(l->g, l->store, f))
-        return lower_refuse(l, node, "this choice of experts", error);
+        return lower_refuse(l, node, "this choice of experts");
     uint32_t lanes = tile_serial(l) ? 1 : LANES_MIN;
     while (lanes > 1 && lanes < x->dim[1].size && lanes < LANES_MAX) lanes *= 2;
     if (lanes > l->caps->workgroup_invocations) lanes = l->caps->workgroup_invocations;
     tile_kernel k;
     tile_choice c;
-    tile_begin(&k, l, node, "router", lanes);
-    ir_builder *b = k.b;
+    ir_builder *b = tile_begin(&k, l, "router", lanes);
     ir_memory logits = tile_read(&k, "logits", f->logits),
               scales = tile_read(&k, "scales", f->scales);
     ir_memory ids = tile_write(&k, "ids", f->ids), gates = tile_write(&k, "gates", f->gates);
     ir_id n = tile_count(&k, "n", lower_count_of(x->dim[0])),
           x_offset = tile_u32(&k, "x_offset", x->offset);
     ir_id scales_offset = tile_u32(&k, "scales_offset", graph_tensor_at(l->g, f->scales)->offset);
-    tile_choice_open(&c, &k, x->dim[1].size, f->k, tile_f32(&k, "factor", f->factor));
-    ir_id row = tile_group(&k), to = tile_mul(&k, row, f->k);
+    tile_choice_open(&c, b, x->dim[1].size, f->k, tile_f32(&k, "factor", f->factor));
+    ir_id row = tile_group(b), to = tile_mul(b, row, f->k);
     lower_bytes(l, (uint64_t)f->k * 4);
     ir_if(b, ir_lt(b, row, n));
-    tile_choice_make(&c, &k, logits, ir_add(b, x_offset, tile_mul(&k, row, x->stride[0])));
+    tile_choice_make(&c, &k, logits, ir_add(b, x_offset, tile_mul(b, row, x->stride[0])));
     tile_choice_store(&c, &k, scales, scales_offset, ids, to, gates, to);
     ir_end(b);
-    return tile_end(&k, lower_count_of(x->dim[0]), 1, error);
+    return tile_end(&k, lower_count_of(x->dim[0]), 1);
 }

@@ -17,10 +17,9 @@
 
 enum {
     LANES = 256,
-    CHUNK_MAX = 16, /* vectors of a row that a lane holds, */
-    HELD_BEST = 16, /* elements of one value that are enough, */
-    HELD_FEW = 4,   /* and where rows are fewer than the units of a device */
-    UNITS_UNKNOWN = 128,
+    CHUNK_MAX = 16,         /* vectors of a row that a lane holds, */
+    HELD_BEST = 16,         /* elements of one value that are enough, */
+    HELD_FEW = 4,           /* and where rows are fewer than the units of a device */
     COLUMN_LANES = 64,      /* of a workgroup that does a row a lane */
     HELD_MAX = 64,          /* and elements of all that it holds at once */
     ROWS_LANES = 128,       /* of a workgroup that does several rows */
@@ -36,11 +35,10 @@ enum { NOT_A_NUMBER = 1 /* key in argmax */ };
 
 /* ---- the largest ----------------------------------------------------------------------------- */
 
-ir_id tile_order(tile_kernel *k, ir_id x, uint32_t nan) {
-    ir_builder *b = k->b;
+ir_id tile_order(ir_builder *b, ir_id x, uint32_t nan) {
     const ir_instruction *i = ir_at(b, x);
     const uint32_t width = i ? i->width : 1;
-    ir_id bits = ir_bitcast(b, IR_U32, width, x), magnitude = tile_and(k, bits, 0x7fffffffu),
+    ir_id bits = ir_bitcast(b, IR_U32, width, x), magnitude = tile_and(b, bits, 0x7fffffffu),
           middle = ir_bits(b, IR_U32, width, 0x80000000u);
     ir_id key = ir_select(b, ir_ge(b, bits, middle), ir_sub(b, middle, magnitude),
                           ir_add(b, middle, magnitude));
@@ -60,35 +58,34 @@ static best best_begin(tile_kernel *k, uint32_t width) {
     return m;
 }
 
-static ir_id best_get(tile_kernel *k, const best *m, ir_memory from) {
-    return ir_load(k->b, from, ir_u32(k->b, 0), m->width);
+static ir_id best_get(ir_builder *b, const best *m, ir_memory from) {
+    return ir_load(b, from, ir_u32(b, 0), m->width);
 }
 
-static void best_set(tile_kernel *k, const best *m, ir_id key, ir_id index) {
-    const ir_id zero = ir_u32(k->b, 0);
-    ir_store(k->b, m->key, zero, key);
-    ir_store(k->b, m->index, zero, index);
+static void best_set(ir_builder *b, const best *m, ir_id key, ir_id index) {
+    const ir_id zero = ir_u32(b, 0);
+    ir_store(b, m->key, zero, key);
+    ir_store(b, m->index, zero, index);
 }
 
-static void best_clear(tile_kernel *k, const best *m) {
-    best_set(k, m, ir_bits(k->b, IR_U32, m->width, 0), ir_bits(k->b, IR_U32, m->width, UINT32_MAX));
+static void best_clear(ir_builder *b, const best *m) {
+    best_set(b, m, ir_bits(b, IR_U32, m->width, 0), ir_bits(b, IR_U32, m->width, UINT32_MAX));
 }
 
 /* Takes keys above 0 where they are larger; `index` rises from call to call. */
-static void best_take(tile_kernel *k, const best *m, ir_id key, ir_id index) {
-    ir_builder *b = k->b;
-    const ir_id own = best_get(k, m, m->key), better = ir_gt(b, key, own);
-    best_set(k, m, ir_select(b, better, key, own),
-             ir_select(b, better, index, best_get(k, m, m->index)));
+static void best_take(ir_builder *b, const best *m, ir_id key, ir_id index) {
+    const ir_id own = best_get(b, m, m->key), better = ir_gt(b, key, own);
+    best_set(b, m, ir_select(b, better, key, own),
+             ir_select(b, better, index, best_get(b, m, m->index)));
 }
 
 /* Of all lanes; the first of those alike. */
 static void best_join(tile_kernel *k, const best *m, ir_id *key, ir_id *index) {
     ir_builder *b = k->b;
-    const ir_id keys = best_get(k, m, m->key), none = ir_bits(b, IR_U32, m->width, UINT32_MAX);
-    *key = tile_reduce(k, IR_MAX, tile_max_vector(k, keys), m->joined);
-    const ir_id first = tile_min_vector(k, ir_select(b, ir_eq(b, keys, ir_splat(b, *key, m->width)),
-                                                     best_get(k, m, m->index), none));
+    const ir_id keys = best_get(b, m, m->key), none = ir_bits(b, IR_U32, m->width, UINT32_MAX);
+    *key = tile_reduce(k, IR_MAX, tile_max_vector(b, keys), m->joined);
+    const ir_id first = tile_min_vector(b, ir_select(b, ir_eq(b, keys, ir_splat(b, *key, m->width)),
+                                                     best_get(b, m, m->index), none));
     *index = tile_reduce(k, IR_MIN, first, m->joined);
 }
 
@@ -119,8 +116,7 @@ static uint32_t subgroup_of(const device_caps *caps, const form *f) {
 
 /* Elements of a row lie apart, and there are rows enough for a lane each. */
 static bool in_columns(const device_caps *caps, const tree *t) {
-    const uint32_t d = tree_row_length(t),
-                   units = caps->compute_units ? caps->compute_units : UNITS_UNKNOWN;
+    const uint32_t d = tree_row_length(t), units = tile_units(caps);
     const uint64_t n = graph_element_bound(t->shape) / d;
     return t->axes.last && t->axes.n_row == 1 && !t->n_stat &&
            t->shape->stride[t->shape->rank - 1] != 1 && (is_serial(caps) || n >= 4 * units) &&
@@ -161,7 +157,7 @@ static form form_of(const device_caps *caps, const tree *t, uint32_t wide) {
     const uint32_t most = caps->workgroup_invocations, vectors = d / wide, held = tree_most_held(t);
     const uint32_t least = caps->subgroups && caps->subgroup_size ? caps->subgroup_size : 32;
     f.lanes = whole_power_from(vectors < least ? vectors : least);
-    const uint32_t units = caps->compute_units ? caps->compute_units : UNITS_UNKNOWN,
+    const uint32_t units = tile_units(caps),
                    own = graph_element_bound(t->shape) / d < units ? HELD_FEW : HELD_BEST;
     while (f.lanes * 2 <= most && f.lanes * own < d) f.lanes *= 2;
     for (;;) {
@@ -206,8 +202,8 @@ static bool chosen_now(const rows *r) {
 }
 
 static ir_id indices_of(rows *r, ir_id first) {
-    tile_kernel *k = r->walk.k;
-    return ir_add(k->b, ir_splat(k->b, first, r->f.wide), tile_ramp(k, r->f.wide, 0, 1));
+    ir_builder *b = r->walk.k->b;
+    return ir_add(b, ir_splat(b, first, r->f.wide), tile_ramp(b, r->f.wide, 0, 1));
 }
 
 static void take_chosen(rows *r, tree_spot *s) {
@@ -215,7 +211,7 @@ static void take_chosen(rows *r, tree_spot *s) {
     const ir_id x = tree_value_at(&r->walk, s, r->walk.t.chosen);
     if (r->s.keeps) ir_store(r->walk.k->b, r->kept, s->column, x);
     else
-        best_take(r->walk.k, &r->best, tile_order(r->walk.k, x, r->s.nan),
+        best_take(r->walk.k->b, &r->best, tile_order(r->walk.k->b, x, r->s.nan),
                   indices_of(r, s->column));
 }
 
@@ -239,7 +235,7 @@ static ir_id scan_lanes(rows *r, uint32_t v, ir_id x, ir_id *all) {
     *all = x;
     for (uint32_t step = 1; step < r->f.lanes; step *= 2) {
         const ir_id other = rows_swapped(r, *all, step),
-                    upper = ir_ne(b, tile_and(r->walk.k, r->lane, step), ir_u32(b, 0));
+                    upper = ir_ne(b, tile_and(b, r->lane, step), ir_u32(b, 0));
         before = scanned(r, v, before, ir_select(b, upper, other, zero));
         *all = scanned(r, v, *all, other);
     }
@@ -248,13 +244,12 @@ static ir_id scan_lanes(rows *r, uint32_t v, ir_id x, ir_id *all) {
 
 /* Each element of a vector joined with those before it. */
 static ir_id scan_vector(rows *r, uint32_t v, ir_id x, uint32_t width) {
-    tile_kernel *k = r->walk.k;
-    ir_builder *b = k->b;
+    ir_builder *b = r->walk.k->b;
     const ir_id zero = scan_neutral(r, v, width);
     for (uint32_t step = 1; step < width; step *= 2) {
         uint64_t from = 0;
         for (uint32_t e = step; e < width; e++) from |= (uint64_t)(e - step) << (4 * e);
-        const ir_id there = ir_ge(b, tile_ramp(k, width, 0, 1), ir_bits(b, IR_U32, width, step));
+        const ir_id there = ir_ge(b, tile_ramp(b, width, 0, 1), ir_bits(b, IR_U32, width, step));
         x = scanned(r, v, x, ir_select(b, there, ir_swizzle(b, x, width, from), zero));
     }
     return x;
@@ -330,8 +325,7 @@ static void in_registers(rows *r, uint32_t d, ir_id valid) {
     tree_spot s[CHUNK_MAX];
     ir_id inside = IR_NO_ID; /* the last vector is one */
     for (uint32_t i = 0; i < f->chunks; i++) {
-        ir_id at =
-            tile_add(r->walk.k, tile_mul(r->walk.k, r->lane, f->wide), i * f->lanes * f->wide);
+        ir_id at = tile_add(b, tile_mul(b, r->lane, f->wide), i * f->lanes * f->wide);
         if ((i + 1) * f->lanes * f->wide > d) {
             inside = ir_lt(b, at, ir_u32(b, d));
             at = ir_min(b, at, ir_u32(b, d - f->wide));
@@ -407,7 +401,7 @@ static void in_loops(rows *r, uint32_t d, ir_id begin, ir_id end) {
                 all[n] = in_blocks ? ir_register(b, r->walk.t.real, f->wide) : cells[n];
         begin_sums(r, all);
         clear_scans(r, r->blocks);
-        const ir_id own = tile_mul(r->walk.k, r->lane, f->wide),
+        const ir_id own = tile_mul(b, r->lane, f->wide),
                     first = f->lanes == 1 || together ? begin : ir_add(b, begin, own);
         ir_id from = first, to = end;
         if (in_blocks) {
@@ -415,7 +409,7 @@ static void in_loops(rows *r, uint32_t d, ir_id begin, ir_id end) {
             begin_sums(r, cells);
             clear_scans(r, r->carry);
             from = ir_add(b, at, first);
-            to = ir_min(b, tile_add(r->walk.k, at, block), end);
+            to = ir_min(b, tile_add(b, at, block), end);
         }
         ir_id i = ir_loop(b, from, to, step), inside = IR_NO_ID;
         if (together) { /* the last step is not one of all lanes */
@@ -489,8 +483,8 @@ static void store_best(tile_kernel *k, const best *m, ir_memory out, ir_id at, b
     best_join(k, m, &top, &index);
     only_first_lane(k);
     if (is_part) {
-        ir_store(b, out, tile_mul(k, at, 2), top);
-        ir_store(b, out, tile_add(k, tile_mul(k, at, 2), 1), index);
+        ir_store(b, out, tile_mul(b, at, 2), top);
+        ir_store(b, out, tile_add(b, tile_mul(b, at, 2), 1), index);
     } else {
         ir_store(b, out, at, ir_cast(b, IR_I32, index));
     }
@@ -515,20 +509,20 @@ static void store_turns(rows *r, ir_memory values, ir_memory indices, ir_id row)
     ir_set(b, last_key, ir_u32(b, UINT32_MAX));
     ir_set(b, last, zero);
     const ir_id turn = ir_loop(b, zero, ir_u32(b, n_best), ir_u32(b, 1));
-    best_clear(k, &r->best);
-    const ir_id i = ir_loop(b, tile_mul(k, r->lane, wide), r->length, ir_u32(b, k->lanes * wide));
-    const ir_id key = tile_order(k, chosen_at(r, i, wide), TILE_LOWEST), index = indices_of(r, i);
+    best_clear(b, &r->best);
+    const ir_id i = ir_loop(b, tile_mul(b, r->lane, wide), r->length, ir_u32(b, k->lanes * wide));
+    const ir_id key = tile_order(b, chosen_at(r, i, wide), TILE_LOWEST), index = indices_of(r, i);
     const ir_id before = ir_splat(b, ir_get(b, last_key), wide),
                 behind = ir_gt(b, index, ir_splat(b, ir_get(b, last), wide));
     const ir_id left = ir_or(b, ir_lt(b, key, before), ir_and(b, ir_eq(b, key, before), behind));
-    best_take(k, &r->best, ir_select(b, left, key, ir_bits(b, IR_U32, wide, 0)), index);
+    best_take(b, &r->best, ir_select(b, left, key, ir_bits(b, IR_U32, wide, 0)), index);
     ir_end(b);
     ir_id top, found;
     best_join(k, &r->best, &top, &found);
     ir_set(b, last_key, top);
     ir_set(b, last, found);
     only_first_lane(k);
-    const ir_id to = ir_add(b, tile_mul(k, row, n_best), turn),
+    const ir_id to = ir_add(b, tile_mul(b, row, n_best), turn),
                 lowest = ir_le(b, top, ir_u32(b, TILE_LOWEST));
     const ir_id at = tree_row_varies(&r->walk.t)
                          ? ir_min(b, found, ir_u32(b, tree_row_length(&r->walk.t) - 1))
@@ -553,8 +547,7 @@ static form search_form(lowering *l, const tree *t, const search *s, uint32_t wi
                   .rows = 1};
 }
 
-static beryl_status rows_kernel(lowering *l, const graph_node *node, const tree *t,
-                                const char *name, const search *s, beryl_error *error) {
+static beryl_status rows_kernel(lowering *l, const tree *t, const char *name, const search *s) {
     const uint32_t d = tree_row_length(t);
     rows all = {.walk = {.t = *t}, .s = *s}, *r = &all;
     tree_walk *c = &r->walk;
@@ -571,8 +564,8 @@ static beryl_status rows_kernel(lowering *l, const graph_node *node, const tree 
     const form *f = &r->f;
     if (s->kind == SEARCH_TURNS && l->caps->loop_max &&
         (uint64_t)(d / f->lanes + 1) * t->choice->attr.topk.k > l->caps->loop_max / 2)
-        return lower_refuse(l, t->choice, "rows this long", error);
-    tile_begin(&k, l, node, name, f->lanes * f->rows);
+        return lower_refuse(l, t->choice, "rows this long");
+    tile_begin(&k, l, name, f->lanes * f->rows);
     c->k = &k;
     c->arrays = f->arrays;
     ir_builder *b = k.b;
@@ -589,23 +582,23 @@ static beryl_status rows_kernel(lowering *l, const graph_node *node, const tree 
             c->t.values[i].array = ir_register(b, r->walk.t.real, d);
     if (s->kind) r->best = best_begin(&k, f->wide);
     if (s->keeps) r->kept = ir_workgroup(b, r->walk.t.real, d);
-    const ir_id local = ir_local(b, 0), group = tile_group(&k);
-    r->lane = f->lanes == 1 ? ir_u32(b, 0) : f->rows > 1 ? tile_rem(&k, local, f->lanes) : local;
+    const ir_id local = ir_local(b, 0), group = tile_group(b);
+    r->lane = f->lanes == 1 ? ir_u32(b, 0) : f->rows > 1 ? tile_rem(b, local, f->lanes) : local;
     ir_id row = group, begin = ir_u32(b, 0);
     r->length = tree_walk_length(c);
     r->count = tree_row_varies(t) ? ir_cast(b, t->real, r->length) : ir_number(b, t->real, 1, d);
     ir_id end = r->length;
-    if (f->rows > 1) row = ir_add(b, tile_mul(&k, group, f->rows), tile_div(&k, local, f->lanes));
+    if (f->rows > 1) row = ir_add(b, tile_mul(b, group, f->rows), tile_div(b, local, f->lanes));
     if (s->kind == SEARCH_PARTS) {
-        row = tile_div(&k, group, s->parts.n);
-        begin = tile_mul(&k, tile_rem(&k, group, s->parts.n), s->parts.size);
-        end = ir_min(b, tile_add(&k, begin, s->parts.size), end);
+        row = tile_div(b, group, s->parts.n);
+        begin = tile_mul(b, tile_rem(b, group, s->parts.n), s->parts.size);
+        end = ir_min(b, tile_add(b, begin, s->parts.size), end);
     }
     const bool all_valid = f->rows > 1 && f->chunks; /* what is no row does another one's work */
     const ir_id outer = tree_place(c, row, f->across ? f->wide : 1, all_valid, c->row),
                 valid = ir_lt(b, outer, c->size[0]);
     if (!all_valid) ir_if(b, valid);
-    if (s->kind) best_clear(&k, &r->best);
+    if (s->kind) best_clear(b, &r->best);
     if (f->chunks) in_registers(r, d, all_valid ? valid : IR_NO_ID);
     else if (s->kind != SEARCH_TURNS || s->keeps) in_loops(r, d, begin, end);
     store_numbers(r, all_valid ? valid : IR_NO_ID);
@@ -616,58 +609,53 @@ static beryl_status rows_kernel(lowering *l, const graph_node *node, const tree 
     if (!all_valid) ir_end(b);
     lower_count count = lower_walk_count(l, &c->w);
     if (s->kind == SEARCH_PARTS) count = lower_count_times(count, s->parts.n);
-    return tile_end(&k, count, f->rows, error);
+    return tile_end(&k, count, f->rows);
 }
 
 /* The best of all parts of a row. */
-static beryl_status join_parts(lowering *l, const graph_node *node, const tree *t, tile_parts p,
-                               beryl_error *error) {
+static beryl_status join_parts(lowering *l, const tree *t, tile_parts p) {
     tile_kernel k;
-    tile_begin(&k, l, node, "best_of_row", tile_lanes_chosen(l, p.n));
-    ir_builder *b = k.b;
+    ir_builder *b = tile_begin(&k, l, "best_of_row", tile_lanes_chosen(l, p.n));
     ir_memory from = tile_scratch(&k, "best", SCRATCH_BEST, 0, IR_U32, IR_READ),
               out = tile_write(&k, "out", t->choice->out[0]);
     ir_id n = tile_count(&k, "n", lower_count_of(t->shape->dim[0]));
     best m = best_begin(&k, 1);
-    ir_id row = tile_group(&k);
+    ir_id row = tile_group(b);
     ir_if(b, ir_lt(b, row, n));
-    best_clear(&k, &m);
+    best_clear(b, &m);
     ir_id i = ir_loop(b, k.lanes == 1 ? ir_u32(b, 0) : ir_local(b, 0), ir_u32(b, p.n),
                       ir_u32(b, k.lanes));
-    ir_id at = tile_mul(&k, ir_add(b, tile_mul(&k, row, p.n), i), 2);
-    best_take(&k, &m, ir_load(b, from, at, 1), ir_load(b, from, tile_add(&k, at, 1), 1));
+    ir_id at = tile_mul(b, ir_add(b, tile_mul(b, row, p.n), i), 2);
+    best_take(b, &m, ir_load(b, from, at, 1), ir_load(b, from, tile_add(b, at, 1), 1));
     ir_end(b);
     store_best(&k, &m, out, row, false);
     ir_end(b);
-    return tile_end(&k, lower_count_of(t->shape->dim[0]), 1, error);
+    return tile_end(&k, lower_count_of(t->shape->dim[0]), 1);
 }
 
 static bool can_keep(const tree *t, uint32_t d) {
     return t->n_value > 1 && d <= KEPT_BYTES / 4;
 }
 
-beryl_status tile_tree_rows(lowering *l, const graph_node *node, const tree *t, const char *name,
-                            beryl_error *error) {
+beryl_status tile_tree_rows(lowering *l, const tree *t, const char *name) {
     search s = {.kind = SEARCH_NONE, .nan = NOT_A_NUMBER, .scratch = SCRATCH_BEST};
-    if (t->shape->rank == 0) return lower_refuse(l, node, "the rows of a scalar", error);
-    if (!t->choice) return rows_kernel(l, node, t, name, &s, error);
+    if (t->shape->rank == 0) return lower_refuse(l, l->node, "the rows of a scalar");
+    if (!t->choice) return rows_kernel(l, t, name, &s);
     const uint32_t d = tree_row_length(t);
     if (t->choice->op == OP_TOPK) {
         s.kind = SEARCH_TURNS;
         s.keeps = can_keep(t, d);
-        return rows_kernel(l, node, t, name, &s, error);
+        return rows_kernel(l, t, name, &s);
     }
     s.parts = tile_parts_of(d, PARTS_MAX, tile_choose(l, "part", PART_MIN, 256, 1 << 16));
     s.kind = t->n_stat || s.parts.n == 1 ? SEARCH_ROW : SEARCH_PARTS;
-    beryl_status status = rows_kernel(l, node, t, name, &s, error);
-    return status == BERYL_OK && s.kind == SEARCH_PARTS ? join_parts(l, node, t, s.parts, error)
-                                                        : status;
+    beryl_status status = rows_kernel(l, t, name, &s);
+    return status == BERYL_OK && s.kind == SEARCH_PARTS ? join_parts(l, t, s.parts) : status;
 }
 
 /* Would a workgroup a row keep the device as busy as reductions in parts do? */
 static bool are_enough(const device_caps *caps, const tree *t) {
-    const uint32_t d = tree_row_length(t),
-                   units = caps->compute_units ? caps->compute_units : UNITS_UNKNOWN;
+    const uint32_t d = tree_row_length(t), units = tile_units(caps);
     if (caps->loop_max && (uint64_t)d * t->n_level > caps->loop_max / 2) return false;
     return d <= LONG || graph_element_bound(t->shape) / d >= units;
 }
@@ -689,19 +677,17 @@ bool tile_tree_rows_fit(const device_caps *caps, const tree *t) {
 }
 
 beryl_status tile_best(lowering *l, const graph_node *node, tile_parts p, uint32_t key,
-                       uint32_t nan, beryl_error *error) {
+                       uint32_t nan) {
     tree t;
     const graph_tensor *x = graph_tensor_at(l->g, node->in[0]);
-    if (x->rank != 2 || x->dim[1].extent)
-        return lower_refuse(l, node, "rows of varying length", error);
+    if (x->rank != 2 || x->dim[1].extent) return lower_refuse(l, node, "rows of varying length");
     tree_read_choice(&t, l->g, node);
-    return rows_kernel(l, node, &t, "best_of_parts",
-                       &(search){.kind = SEARCH_PARTS, .parts = p, .nan = nan, .scratch = key},
-                       error);
+    return rows_kernel(l, &t, "best_of_parts",
+                       &(search){.kind = SEARCH_PARTS, .parts = p, .nan = nan, .scratch = key});
 }
 
-beryl_status tile_largest(lowering *l, const graph_node *node, beryl_error *error) {
+beryl_status tile_largest(lowering *l, const graph_node *node) {
     tree t;
     tree_read_choice(&t, l->g, node);
-    return tile_tree_rows(l, node, &t, graph_op_name(node->op), error);
+    return tile_tree_rows(l, &t, graph_op_name(node->op));
 }

@@ -56,7 +56,7 @@ static ir_id join_lanes(rows *r, ir_op op, ir_id x) {
             ir_if(b, ir_lt(b, r->lane, ir_u32(b, half)));
             ir_store(b, at, local,
                      ir_binary(b, op, ir_load(b, at, local, 1),
-                               ir_load(b, at, tile_add(r->walk.k, local, half), 1)));
+                               ir_load(b, at, tile_add(b, local, half), 1)));
             ir_end(b);
         }
         ir_barrier(b);
@@ -67,14 +67,14 @@ static ir_id join_lanes(rows *r, ir_op op, ir_id x) {
     const uint32_t n = f->lanes / f->subgroup, wide = n < 4 ? n : 4;
     const ir_memory at = ir_workgroup(b, r->walk.t.real, n * f->rows);
     ir_if(b, ir_eq(b, ir_subgroup_lane(b), ir_u32(b, 0)));
-    ir_store(b, at, tile_div(r->walk.k, local, f->subgroup), x);
+    ir_store(b, at, tile_div(b, local, f->subgroup), x);
     ir_end(b);
     ir_barrier(b);
-    const ir_id first = tile_div(r->walk.k, ir_sub(b, local, r->lane), f->subgroup);
+    const ir_id first = tile_div(b, ir_sub(b, local, r->lane), f->subgroup);
     ir_id all = ir_load(b, at, first, wide);
     for (uint32_t i = wide; i < n; i += wide)
-        all = ir_binary(b, op, all, ir_load(b, at, tile_add(r->walk.k, first, i), wide));
-    return op == IR_MAX ? tile_max_vector(r->walk.k, all) : tile_sum_vector(r->walk.k, all);
+        all = ir_binary(b, op, all, ir_load(b, at, tile_add(b, first, i), wide));
+    return op == IR_MAX ? tile_max_vector(b, all) : tile_sum_vector(b, all);
 }
 
 /* The largest or smallest of a vector, then of all lanes. */
@@ -103,8 +103,7 @@ void rows_finish_stat(rows *r, tree_stat *s, ir_id vector) {
         return;
     }
     const bool largest = s->kind == TREE_LARGEST;
-    const ir_id one =
-        largest ? tile_max_vector(r->walk.k, vector) : tile_sum_vector(r->walk.k, vector);
+    const ir_id one = largest ? tile_max_vector(b, vector) : tile_sum_vector(b, vector);
     const ir_id all = join_lanes(r, largest ? IR_MAX : IR_ADD, one);
     s->result = s->kind == TREE_MEAN ? ir_div(b, all, divisor(r, s)) : all;
     if (s->kind == TREE_SUM_OVER) s->result = ir_div(b, ir_number(b, r->walk.t.real, 1, 1), all);

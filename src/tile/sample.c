@@ -23,20 +23,19 @@ typedef struct sampling {
     tile_parts parts, regions;
 } sampling;
 
-static ir_id setting(tile_kernel *k, ir_memory settings, ir_id row, ir_id offset, const sampling *s,
+static ir_id setting(ir_builder *b, ir_memory settings, ir_id row, ir_id offset, const sampling *s,
                      uint32_t word) {
-    ir_id at = tile_add(k, ir_add(k->b, offset, tile_mul(k, row, s->settings->stride[0])), word);
-    return ir_load(k->b, settings, at, 1);
+    ir_id at = tile_add(b, ir_add(b, offset, tile_mul(b, row, s->settings->stride[0])), word);
+    return ir_load(b, settings, at, 1);
 }
 
 /* How many candidates the row's settings ask for, at most d. */
-static ir_id wanted_of(tile_kernel *k, ir_memory settings, ir_id row, ir_id offset,
+static ir_id wanted_of(ir_builder *b, ir_memory settings, ir_id row, ir_id offset,
                        const sampling *s) {
-    ir_builder *b = k->b;
-    ir_id top_k = setting(k, settings, row, offset, s, SET_TOP_K),
+    ir_id top_k = setting(b, settings, row, offset, s, SET_TOP_K),
           most = ir_u32(b, BASE_CANDIDATE_MAX);
     ir_id all = ir_eq(b, top_k, ir_u32(b, 0)),
-          hot = ir_bitcast(b, IR_F32, 1, setting(k, settings, row, offset, s, SET_TEMPERATURE));
+          hot = ir_bitcast(b, IR_F32, 1, setting(b, settings, row, offset, s, SET_TEMPERATURE));
     ir_id n = ir_select(b, ir_gt(b, hot, ir_f32(b, 0)),
                         ir_select(b, all, most, ir_min(b, top_k, most)), ir_u32(b, 1));
     return ir_min(b, n, ir_u32(b, s->x->dim[1].size));
@@ -67,30 +66,36 @@ static ir_id count_all(tile_kernel *k, ir_id x, ir_memory joined, ir_id turn, ui
     if (!span) return tile_reduce(k, IR_ADD, x, joined);
     const uint32_t runs = k->lanes / span;
     if (runs == 1) return ir_subgroup_add(b, x);
-    ir_id first = tile_mul(k, tile_and(k, turn, 1), runs), sum = ir_subgroup_add(b, x);
+    ir_id first = tile_mul(b, tile_and(b, turn, 1), runs), sum = ir_subgroup_add(b, x);
     ir_if(b, ir_eq(b, ir_subgroup_lane(b), ir_u32(b, 0)));
-    ir_store(b, joined, ir_add(b, first, tile_div(k, ir_local(b, 0), span)), sum);
+    ir_store(b, joined, ir_add(b, first, tile_div(b, ir_local(b, 0), span)), sum);
     ir_end(b);
     ir_barrier(b);
     sum = ir_load(b, joined, first, 1);
     for (uint32_t i = 1; i < runs; i++)
-        sum = ir_add(b, sum, ir_load(b, joined, tile_add(k, first, i), 1));
+        sum = ir_add(b, sum, ir_load(b, joined, tile_add(b, first, i), 1));
     return sum;
+}
+
+/* (order, ~index) of a part's best. */
+static void load_best(ir_builder *b, const sampling *s, ir_memory best, ir_id row, ir_id part,
+                      ir_id *order, ir_id *index) {
+    const ir_id at = tile_mul(b, ir_add(b, tile_mul(b, row, s->parts.n), part), 2);
+    *order = ir_load(b, best, at, 1);
+    *index = ir_not(b, ir_load(b, best, tile_add(b, at, 1), 1));
 }
 
 /* bound [n, 2]: (order, ~index), found bit by bit from above: the largest that k parts reach, which
  * is the k-th best part; or the first that no more than k reach, seen every TURNS bits
  * (modules have no room for it). Where lanes have few parts each, they hold them. */
-static beryl_status lower_bound(lowering *l, const graph_node *node, const sampling *s,
-                                beryl_error *error) {
+static beryl_status lower_bound(lowering *l, const graph_node *node, const sampling *s) {
     enum { HELD = 4, TURNS = 8 };
     uint32_t bits = 0; /* of an index; the others of ~index are ones */
     while (bits < 32 && (s->x->dim[1].size - 1) >> bits) bits++;
     tile_kernel k;
     uint32_t lanes = is_one_subgroup(l) ? l->caps->subgroup_size : tile_lanes(l, s->parts.n * 64);
     if (device_makes_vectors(l->caps) && lanes > VECTOR_LANES) lanes = VECTOR_LANES;
-    tile_begin(&k, l, node, "sample_bound", lanes);
-    ir_builder *b = k.b;
+    ir_builder *b = tile_begin(&k, l, "sample_bound", lanes);
     const uint32_t shuffles = span_of(l), span = shuffles && lanes % shuffles == 0 ? shuffles : 0,
                    each = (s->parts.n + k.lanes - 1) / k.lanes;
     if (span) ir_subgroup(b, span);
@@ -106,20 +111,17 @@ static beryl_status lower_bound(lowering *l, const graph_node *node, const sampl
     ir_memory joined = alone ? count : ir_workgroup(b, IR_U32, k.lanes),
               end = ends ? ir_workgroup(b, IR_U32, 1) : count,
               found = ends ? ir_register(b, IR_U32, 1) : count;
-    ir_id row = tile_group(&k), orders[HELD], indices[HELD], there[HELD];
+    ir_id row = tile_group(b), orders[HELD], indices[HELD], there[HELD];
     ir_if(b, ir_lt(b, row, n));
-    ir_id wanted = wanted_of(&k, settings, row, offset, s), zero = ir_u32(b, 0), one = ir_u32(b, 1);
+    ir_id wanted = wanted_of(b, settings, row, offset, s), zero = ir_u32(b, 0), one = ir_u32(b, 1);
     ir_set(b, high, zero);
     ir_set(b, low, ir_u32(b, ~(uint32_t)((UINT64_C(1) << bits) - 1)));
     ir_if(b, ir_lt(b, wanted, ir_u32(b, s->parts.n)));
     for (uint32_t e = 0; each <= HELD && e < each; e++) {
-        ir_id i = tile_add(&k, first_lane(&k), e * k.lanes);
+        ir_id i = tile_add(b, first_lane(&k), e * k.lanes);
         there[e] = ir_lt(b, i, ir_u32(b, s->parts.n));
-        ir_id at = tile_mul(
-            &k, ir_add(b, tile_mul(&k, row, s->parts.n), ir_min(b, i, ir_u32(b, s->parts.n - 1))),
-            2);
-        orders[e] = ir_load(b, best, at, 1);
-        indices[e] = ir_not(b, ir_load(b, best, tile_add(&k, at, 1), 1));
+        load_best(b, s, best, row, ir_min(b, i, ir_u32(b, s->parts.n - 1)), &orders[e],
+                  &indices[e]);
     }
     const ir_id all_turns = ir_u32(b, 32 + bits);
     ir_id turn = IR_NO_ID;
@@ -131,7 +133,7 @@ static beryl_status lower_bound(lowering *l, const graph_node *node, const sampl
         ir_if(b, ir_eq(b, ir_local(b, 0), zero));
         ir_store(b, end, zero,
                  ir_select(b, ir_eq(b, ir_get(b, found), wanted), begin,
-                           ir_min(b, tile_add(&k, begin, TURNS), all_turns)));
+                           ir_min(b, tile_add(b, begin, TURNS), all_turns)));
         ir_end(b);
         turn = ir_loop(b, begin, ir_uniform_load(b, end, zero), one);
     }
@@ -146,14 +148,8 @@ static beryl_status lower_bound(lowering *l, const graph_node *node, const sampl
         ir_id i = held ? IR_NO_ID
                        : ir_loop(b, first_lane(&k), ir_u32(b, s->parts.n), ir_u32(b, k.lanes)),
               order, index;
-        if (held) {
-            order = orders[e];
-            index = indices[e];
-        } else {
-            ir_id at = tile_mul(&k, ir_add(b, tile_mul(&k, row, s->parts.n), i), 2);
-            order = ir_load(b, best, at, 1);
-            index = ir_not(b, ir_load(b, best, tile_add(&k, at, 1), 1));
-        }
+        if (held) order = orders[e], index = indices[e];
+        else load_best(b, s, best, row, i, &order, &index);
         ir_id reaches = ir_or(b, ir_gt(b, order, try_high),
                               ir_and(b, ir_eq(b, order, try_high), ir_ge(b, index, try_low)));
         if (held) reaches = ir_and(b, reaches, there[e]);
@@ -169,22 +165,20 @@ static beryl_status lower_bound(lowering *l, const graph_node *node, const sampl
     if (ends) ir_end(b);
     ir_end(b);
     if (k.lanes > 1) ir_if(b, ir_eq(b, ir_local(b, 0), zero));
-    ir_id to = tile_mul(&k, row, 2);
+    ir_id to = tile_mul(b, row, 2);
     ir_store(b, out, to, ir_get(b, high));
-    ir_store(b, out, tile_add(&k, to, 1), ir_get(b, low));
+    ir_store(b, out, tile_add(b, to, 1), ir_get(b, low));
     if (k.lanes > 1) ir_end(b);
     ir_end(b);
-    return tile_end(&k, lower_count_of(s->x->dim[0]), 1, error);
+    return tile_end(&k, lower_count_of(s->x->dim[0]), 1);
 }
 
 /* list [n, d]: region r of a row, [r * size, ...), holds the indices from the bound on that were
  * found there; counts [n, regions]. */
-static beryl_status lower_list(lowering *l, const graph_node *node, const sampling *s,
-                               beryl_error *error) {
+static beryl_status lower_list(lowering *l, const graph_node *node, const sampling *s) {
     const uint32_t d = s->x->dim[1].size;
     tile_kernel k;
-    tile_begin(&k, l, node, "sample_list", tile_lanes(l, s->regions.size));
-    ir_builder *b = k.b;
+    ir_builder *b = tile_begin(&k, l, "sample_list", tile_lanes(l, s->regions.size));
     ir_memory x = tile_read(&k, "x", node->in[0]),
               bound = tile_scratch(&k, "bound", SCRATCH_BOUND, 0, IR_U32, IR_READ);
     ir_memory list = tile_scratch(&k, "list", SCRATCH_LIST, (uint64_t)s->x->dim[0].size * d * 4,
@@ -195,22 +189,22 @@ static beryl_status lower_list(lowering *l, const graph_node *node, const sampli
     ir_id n = tile_count(&k, "n", lower_count_of(s->x->dim[0])),
           x_offset = tile_u32(&k, "x_offset", s->x->offset);
     ir_memory listed = ir_workgroup(b, IR_U32, 1);
-    ir_id group = tile_group(&k), row = tile_div(&k, group, s->regions.n),
-          region = tile_rem(&k, group, s->regions.n);
+    ir_id group = tile_group(b), row = tile_div(b, group, s->regions.n),
+          region = tile_rem(b, group, s->regions.n);
     ir_if(b, ir_lt(b, row, n));
-    ir_id zero = ir_u32(b, 0), start = tile_mul(&k, region, s->regions.size);
-    ir_id end = ir_min(b, tile_add(&k, start, s->regions.size), ir_u32(b, d));
-    ir_id high = ir_load(b, bound, tile_mul(&k, row, 2), 1),
-          low = ir_load(b, bound, tile_add(&k, tile_mul(&k, row, 2), 1), 1);
+    ir_id zero = ir_u32(b, 0), start = tile_mul(b, region, s->regions.size);
+    ir_id end = ir_min(b, tile_add(b, start, s->regions.size), ir_u32(b, d));
+    ir_id high = ir_load(b, bound, tile_mul(b, row, 2), 1),
+          low = ir_load(b, bound, tile_add(b, tile_mul(b, row, 2), 1), 1);
     if (k.lanes > 1) ir_if(b, ir_eq(b, ir_local(b, 0), zero));
     ir_store(b, listed, zero, zero);
     if (k.lanes > 1) ir_end(b);
     ir_barrier(b);
-    ir_id base = ir_add(b, x_offset, tile_mul(&k, row, s->x->stride[0])),
-          to = ir_add(b, tile_mul(&k, row, d), start);
+    ir_id base = ir_add(b, x_offset, tile_mul(b, row, s->x->stride[0])),
+          to = ir_add(b, tile_mul(b, row, d), start);
     ir_id i = ir_loop(b, k.lanes == 1 ? start : ir_add(b, start, ir_local(b, 0)), end,
                       ir_u32(b, k.lanes));
-    ir_id order = tile_order(&k, ir_load(b, x, ir_add(b, base, i), 1), TILE_LOWEST);
+    ir_id order = tile_order(b, ir_load(b, x, ir_add(b, base, i), 1), TILE_LOWEST);
     ir_if(b, ir_or(b, ir_gt(b, order, high),
                    ir_and(b, ir_eq(b, order, high), ir_ge(b, ir_not(b, i), low))));
     ir_store(b, list, ir_add(b, to, ir_atomic(b, IR_ATOMIC_ADD, listed, zero, ir_u32(b, 1))), i);
@@ -221,7 +215,7 @@ static beryl_status lower_list(lowering *l, const graph_node *node, const sampli
     ir_store(b, counts, group, ir_load(b, listed, zero, 1));
     if (k.lanes > 1) ir_end(b);
     ir_end(b);
-    return tile_end(&k, lower_count_times(lower_count_of(s->x->dim[0]), s->regions.n), 1, error);
+    return tile_end(&k, lower_count_times(lower_count_of(s->x->dim[0]), s->regions.n), 1);
 }
 
 /* workgroup arrays [256]: logits, p, indices */
@@ -244,8 +238,7 @@ static void weigh(tile_kernel *k, const drawing *w, ir_id temperature) {
 }
 
 /* As base_sample does it, in the same order. */
-static ir_id draw(tile_kernel *k, const drawing *w, ir_id top_p, ir_id min_p, ir_id random) {
-    ir_builder *b = k->b;
+static ir_id draw(ir_builder *b, const drawing *w, ir_id top_p, ir_id min_p, ir_id random) {
     ir_memory total = ir_register(b, IR_F32, 1), sum = ir_register(b, IR_F32, 1),
               keep = ir_register(b, IR_U32, 1);
     ir_memory closed = ir_register(b, IR_U32, 1), chosen = ir_register(b, IR_U32, 1);
@@ -266,13 +259,13 @@ static ir_id draw(tile_kernel *k, const drawing *w, ir_id top_p, ir_id min_p, ir
     ir_id good = ir_or(b, ir_eq(b, i, zero), ir_and(b, below, ir_or(b, any, ir_ge(b, p, least))));
     ir_if(b, ir_and(b, good, ir_eq(b, ir_get(b, closed), zero)));
     ir_set(b, sum, ir_add(b, ir_get(b, sum), p));
-    ir_set(b, keep, tile_add(k, i, 1));
+    ir_set(b, keep, tile_add(b, i, 1));
     ir_else(b);
     ir_set(b, closed, one);
     ir_end(b);
     ir_end(b);
     ir_id unit =
-        ir_mul(b, ir_cast(b, IR_F32, tile_shr(k, random, 8)), ir_f32(b, 1.0f / 16777216.0f));
+        ir_mul(b, ir_cast(b, IR_F32, tile_shr(b, random, 8)), ir_f32(b, 1.0f / 16777216.0f));
     ir_id aim = ir_mul(b, unit, ir_get(b, sum)), n_kept = ir_get(b, keep);
     ir_set(b, sum, nothing);
     ir_set(b, chosen, ir_sub(b, n_kept, one));
@@ -300,12 +293,12 @@ static void take_next(tile_kernel *k, const sampling *s, ir_memory x, ir_memory 
     ir_set(b, order, zero);
     ir_set(b, index, none);
     ir_id region = ir_loop(b, zero, ir_u32(b, s->regions.n), ir_u32(b, 1));
-    ir_id n = ir_load(b, counts, ir_add(b, tile_mul(k, row, s->regions.n), region), 1);
+    ir_id n = ir_load(b, counts, ir_add(b, tile_mul(b, row, s->regions.n), region), 1);
     ir_id from =
-        ir_add(b, tile_mul(k, row, s->x->dim[1].size), tile_mul(k, region, s->regions.size));
+        ir_add(b, tile_mul(b, row, s->x->dim[1].size), tile_mul(b, region, s->regions.size));
     ir_id i = ir_loop(b, first_lane(k), n, ir_u32(b, k->lanes)),
           one = ir_load(b, list, ir_add(b, from, i), 1);
-    ir_id key = tile_order(k, ir_load(b, x, ir_add(b, base, one), 1), TILE_LOWEST);
+    ir_id key = tile_order(b, ir_load(b, x, ir_add(b, base, one), 1), TILE_LOWEST);
     ir_id after = ir_or(b, ir_lt(b, key, before),
                         ir_and(b, ir_eq(b, key, before), ir_gt(b, one, before_index)));
     ir_id better =
@@ -348,14 +341,14 @@ static ir_id gather(tile_kernel *k, const sampling *s, ir_memory x, ir_memory li
     ir_store(b, filled, zero, zero);
     ir_end(b);
     ir_barrier(b);
-    ir_id region = ir_loop(b, tile_div(k, local, each), ir_u32(b, s->regions.n),
+    ir_id region = ir_loop(b, tile_div(b, local, each), ir_u32(b, s->regions.n),
                            ir_u32(b, (k->lanes + each - 1) / each));
-    ir_id n = ir_load(b, counts, ir_add(b, tile_mul(k, row, s->regions.n), region), 1);
+    ir_id n = ir_load(b, counts, ir_add(b, tile_mul(b, row, s->regions.n), region), 1);
     ir_id from =
-        ir_add(b, tile_mul(k, row, s->x->dim[1].size), tile_mul(k, region, s->regions.size));
-    ir_id i = ir_loop(b, tile_rem(k, local, each), n, ir_u32(b, each)),
+        ir_add(b, tile_mul(b, row, s->x->dim[1].size), tile_mul(b, region, s->regions.size));
+    ir_id i = ir_loop(b, tile_rem(b, local, each), n, ir_u32(b, each)),
           index = ir_load(b, list, ir_add(b, from, i), 1);
-    ir_id order = tile_order(k, ir_load(b, x, ir_add(b, base, index), 1), TILE_LOWEST);
+    ir_id order = tile_order(b, ir_load(b, x, ir_add(b, base, index), 1), TILE_LOWEST);
     ir_id place = ir_atomic(b, IR_ATOMIC_ADD, filled, zero, ir_u32(b, 1));
     ir_if(b, ir_lt(b, place, ir_u32(b, SHORT_MAX)));
     ir_store(b, orders, place, order);
@@ -389,11 +382,9 @@ static void rank(tile_kernel *k, const drawing *w, ir_memory x, ir_id base, ir_m
     ir_end(b);
 }
 
-static beryl_status lower_draw(lowering *l, const graph_node *node, const sampling *s,
-                               beryl_error *error) {
+static beryl_status lower_draw(lowering *l, const graph_node *node, const sampling *s) {
     tile_kernel k;
-    tile_begin(&k, l, node, "sample_draw", tile_lanes(l, 512 * BASE_CANDIDATE_MAX));
-    ir_builder *b = k.b;
+    ir_builder *b = tile_begin(&k, l, "sample_draw", tile_lanes(l, 512 * BASE_CANDIDATE_MAX));
     ir_memory x = tile_read(&k, "x", node->in[0]),
               settings = tile_read(&k, "settings", node->in[1]);
     ir_memory list = tile_scratch(&k, "list", SCRATCH_LIST, 0, IR_U32, IR_READ);
@@ -407,10 +398,10 @@ static beryl_status lower_draw(lowering *l, const graph_node *node, const sampli
                  ir_workgroup(b, IR_U32, BASE_CANDIDATE_MAX), 0};
     ir_memory last = ir_register(b, IR_U32, 1), last_index = ir_register(b, IR_U32, 1);
     ir_memory joined = k.lanes > 1 ? ir_workgroup(b, IR_U32, k.lanes) : last;
-    ir_id row = tile_group(&k);
+    ir_id row = tile_group(b);
     ir_if(b, ir_lt(b, row, rows));
-    ir_id zero = ir_u32(b, 0), base = ir_add(b, x_offset, tile_mul(&k, row, s->x->stride[0]));
-    w.n = wanted_of(&k, settings, row, offset, s);
+    ir_id zero = ir_u32(b, 0), base = ir_add(b, x_offset, tile_mul(b, row, s->x->stride[0]));
+    w.n = wanted_of(b, settings, row, offset, s);
     if (k.lanes > 1) {
         ir_memory orders = ir_workgroup(b, IR_U32, SHORT_MAX),
                   indices = ir_workgroup(b, IR_U32, SHORT_MAX);
@@ -430,31 +421,31 @@ static beryl_status lower_draw(lowering *l, const graph_node *node, const sampli
     if (k.lanes > 1) ir_end(b);
     ir_barrier(b);
     ir_id words[SET_COUNTER + 1];
-    for (uint32_t i = 0; i <= SET_COUNTER; i++) words[i] = setting(&k, settings, row, offset, s, i);
+    for (uint32_t i = 0; i <= SET_COUNTER; i++) words[i] = setting(b, settings, row, offset, s, i);
     ir_id hot = ir_bitcast(b, IR_F32, 1, words[SET_TEMPERATURE]);
     weigh(&k, &w, ir_select(b, ir_gt(b, hot, ir_f32(b, 0)), hot, ir_f32(b, 1)));
     if (k.lanes > 1) ir_if(b, ir_eq(b, ir_local(b, 0), zero));
     ir_id drawn[2];
     tile_threefry(b, words[SET_SEED], words[SET_SEED + 1], words[SET_COUNTER], ir_u32(b, 0), drawn);
     const ir_id random = drawn[0];
-    ir_id chosen = draw(&k, &w, ir_bitcast(b, IR_F32, 1, words[SET_TOP_P]),
+    ir_id chosen = draw(b, &w, ir_bitcast(b, IR_F32, 1, words[SET_TOP_P]),
                         ir_bitcast(b, IR_F32, 1, words[SET_MIN_P]), random);
     ir_store(b, out, row, ir_cast(b, IR_I32, chosen));
     if (k.lanes > 1) ir_end(b);
     ir_end(b);
-    return tile_end(&k, lower_count_of(s->x->dim[0]), 1, error);
+    return tile_end(&k, lower_count_of(s->x->dim[0]), 1);
 }
 
-beryl_status tile_sample(lowering *l, const graph_node *node, beryl_error *error) {
+beryl_status tile_sample(lowering *l, const graph_node *node) {
     sampling s = {.x = graph_tensor_at(l->g, node->in[0]),
                   .settings = graph_tensor_at(l->g, node->in[1])};
     const uint32_t d = s.x->dim[1].size;
     s.parts = tile_parts_of(d, PARTS_MAX, 1);
     s.regions = tile_parts_of(d, REGIONS_MAX, REGION_MIN);
     /* checks the rows */
-    beryl_status status = tile_best(l, node, s.parts, SCRATCH_BEST, TILE_LOWEST, error);
-    if (status == BERYL_OK) status = lower_bound(l, node, &s, error);
-    if (status == BERYL_OK) status = lower_list(l, node, &s, error);
-    if (status == BERYL_OK) status = lower_draw(l, node, &s, error);
+    beryl_status status = tile_best(l, node, s.parts, SCRATCH_BEST, TILE_LOWEST);
+    if (status == BERYL_OK) status = lower_bound(l, node, &s);
+    if (status == BERYL_OK) status = lower_list(l, node, &s);
+    if (status == BERYL_OK) status = lower_draw(l, node, &s);
     return status;
 }

@@ -49,30 +49,28 @@ static ir_id neutral(scan *s) {
 
 static void begin(scan *s, lowering *l, const char *name, lower_count rows, bool backward) {
     tile_kernel *k = &s->k;
-    tile_begin(k, l, s->node, name, LANES);
-    ir_builder *b = k->b;
+    ir_builder *b = tile_begin(k, l, name, LANES);
     if (s->span) ir_subgroup(b, s->span);
     s->from = tile_read(k, "x", s->node->in[0]);
     s->offset = tile_u32(k, "x_offset", s->x->offset);
     s->count = tile_count(k, "rows", rows);
-    ir_id group = tile_group(k);
+    ir_id group = tile_group(b);
     if (backward) /* what was read last may still be in a cache */
-        group = ir_sub(b, tile_mul(k, s->count, s->n_chunk), tile_add(k, group, 1));
-    s->row = tile_div(k, group, s->n_chunk);
-    s->chunk_at = tile_rem(k, group, s->n_chunk);
-    s->begin = tile_mul(k, s->chunk_at, s->chunk);
-    s->end = ir_min(b, tile_add(k, s->begin, s->chunk), ir_u32(b, s->d));
+        group = ir_sub(b, tile_mul(b, s->count, s->n_chunk), tile_add(b, group, 1));
+    s->row = tile_div(b, group, s->n_chunk);
+    s->chunk_at = tile_rem(b, group, s->n_chunk);
+    s->begin = tile_mul(b, s->chunk_at, s->chunk);
+    s->end = ir_min(b, tile_add(b, s->begin, s->chunk), ir_u32(b, s->d));
     s->lanes =
         ir_workgroup(b, s->real, s->span ? SCANNED * (LANES / s->span) : 2 * SCANNED * LANES);
 }
 
 /* As scan_lanes: within subgroups by shuffles, of which each hands on what it comes to. */
 static void scan_subgroups(scan *s, ir_id *x, uint32_t n, ir_id *all) {
-    tile_kernel *k = &s->k;
-    ir_builder *b = k->b;
+    ir_builder *b = s->k.b;
     const uint32_t n_span = LANES / s->span;
     const ir_id lane = ir_subgroup_lane(b), zero = ir_u32(b, 0), none = neutral(s),
-                own = tile_div(k, ir_local(b, 0), s->span);
+                own = tile_div(b, ir_local(b, 0), s->span);
     for (uint32_t i = 0; i < n; i++) all[i] = x[i], x[i] = none;
     for (uint32_t step = 1; step < s->span; step *= 2) {
         const ir_id behind = ir_ne(b, ir_and(b, lane, ir_u32(b, step)), zero);
@@ -83,7 +81,7 @@ static void scan_subgroups(scan *s, ir_id *x, uint32_t n, ir_id *all) {
         }
     }
     ir_if(b, ir_eq(b, lane, zero));
-    for (uint32_t i = 0; i < n; i++) ir_store(b, s->lanes, tile_add(k, own, i * n_span), all[i]);
+    for (uint32_t i = 0; i < n; i++) ir_store(b, s->lanes, tile_add(b, own, i * n_span), all[i]);
     ir_end(b);
     ir_barrier(b);
     for (uint32_t i = 0; i < n; i++) {
@@ -104,26 +102,25 @@ static void scan_lanes(scan *s, ir_id *x, uint32_t n, ir_id *all) {
         scan_subgroups(s, x, n, all);
         return;
     }
-    tile_kernel *k = &s->k;
-    ir_builder *b = k->b;
+    ir_builder *b = s->k.b;
     const ir_id local = ir_local(b, 0), none = neutral(s);
     uint32_t half = 0;
-    for (uint32_t i = 0; i < n; i++) ir_store(b, s->lanes, tile_add(k, local, i * LANES), x[i]);
+    for (uint32_t i = 0; i < n; i++) ir_store(b, s->lanes, tile_add(b, local, i * LANES), x[i]);
     for (uint32_t step = 1; step < LANES; step *= 2, half = SCANNED * LANES - half) {
         ir_barrier(b);
         const ir_id behind = ir_ge(b, local, ir_u32(b, step)),
                     from = ir_select(b, behind, ir_sub(b, local, ir_u32(b, step)), local);
         for (uint32_t i = 0; i < n; i++) {
-            const ir_id other = ir_load(b, s->lanes, tile_add(k, from, half + i * LANES), 1);
+            const ir_id other = ir_load(b, s->lanes, tile_add(b, from, half + i * LANES), 1);
             x[i] = joined(s, ir_select(b, behind, other, none), x[i]);
-            ir_store(b, s->lanes, tile_add(k, local, SCANNED * LANES - half + i * LANES), x[i]);
+            ir_store(b, s->lanes, tile_add(b, local, SCANNED * LANES - half + i * LANES), x[i]);
         }
     }
     ir_barrier(b);
     const ir_id first = ir_eq(b, local, ir_u32(b, 0)),
                 before = ir_sub(b, ir_max(b, local, ir_u32(b, 1)), ir_u32(b, 1));
     for (uint32_t i = 0; i < n; i++) {
-        const ir_id other = ir_load(b, s->lanes, tile_add(k, before, half + i * LANES), 1);
+        const ir_id other = ir_load(b, s->lanes, tile_add(b, before, half + i * LANES), 1);
         x[i] = ir_select(b, first, none, other);
         all[i] = ir_load(b, s->lanes, ir_u32(b, half + i * LANES + LANES - 1), 1);
     }
@@ -132,25 +129,24 @@ static void scan_lanes(scan *s, ir_id *x, uint32_t n, ir_id *all) {
 
 /* A lane's elements of the tile at a column, from at[i] on; behind the end: the neutral. */
 static void load_tile(scan *s, ir_id column, ir_id *at, ir_id x[EACH][WIDE]) {
-    tile_kernel *k = &s->k;
-    ir_builder *b = k->b;
+    ir_builder *b = s->k.b;
     const ir_id last = ir_u32(b, s->d - (s->aligned ? WIDE : 1)), none = neutral(s),
-                row = ir_add(b, s->offset, tile_mul(k, s->row, s->d)),
-                own = ir_add(b, column, tile_mul(k, ir_local(b, 0), WIDE));
+                row = ir_add(b, s->offset, tile_mul(b, s->row, s->d)),
+                own = ir_add(b, column, tile_mul(b, ir_local(b, 0), WIDE));
     for (uint32_t i = 0; i < EACH; i++) {
-        at[i] = tile_add(k, own, i * LANES * WIDE);
+        at[i] = tile_add(b, own, i * LANES * WIDE);
         if (s->aligned) {
             const ir_id v = ir_load(b, s->from, ir_add(b, row, ir_min(b, at[i], last)), WIDE);
             for (uint32_t e = 0; e < WIDE; e++) x[i][e] = ir_extract(b, v, e);
         }
         for (uint32_t e = 0; e < WIDE && !s->aligned; e++) {
-            const ir_id place = ir_min(b, tile_add(k, at[i], e), last);
+            const ir_id place = ir_min(b, tile_add(b, at[i], e), last);
             x[i][e] = ir_load(b, s->from, ir_add(b, row, place), 1);
         }
     }
     for (uint32_t i = 0; i < EACH; i++)
         for (uint32_t e = 0; e < WIDE; e++)
-            x[i][e] = ir_select(b, ir_lt(b, tile_add(k, at[i], e), s->end),
+            x[i][e] = ir_select(b, ir_lt(b, tile_add(b, at[i], e), s->end),
                                 ir_cast(b, s->real, x[i][e]), none);
 }
 
@@ -160,7 +156,7 @@ static ir_memory chunks(scan *s, ir_access access) {
                         s->rows * s->n_chunk * ir_type_bytes(s->real), s->real, access);
 }
 
-static beryl_status join_chunks(lowering *l, scan *s, lower_count rows, beryl_error *error) {
+static beryl_status join_chunks(lowering *l, scan *s, lower_count rows) {
     tile_kernel *k = &s->k;
     begin(s, l, "scan_chunks", rows, false);
     ir_builder *b = k->b;
@@ -178,19 +174,18 @@ static beryl_status join_chunks(lowering *l, scan *s, lower_count rows, beryl_er
     own = ir_get(b, sum);
     scan_lanes(s, &own, 1, &all);
     ir_if(b, ir_eq(b, ir_local(b, 0), ir_u32(b, 0)));
-    ir_store(b, to, ir_add(b, tile_mul(k, s->row, s->n_chunk), s->chunk_at), all);
+    ir_store(b, to, ir_add(b, tile_mul(b, s->row, s->n_chunk), s->chunk_at), all);
     ir_end(b), ir_end(b);
-    return tile_end(k, lower_count_times(rows, s->n_chunk), 1, error);
+    return tile_end(k, lower_count_times(rows, s->n_chunk), 1);
 }
 
 static void store(scan *s, ir_memory to, ir_id at, const ir_id *x) {
-    tile_kernel *k = &s->k;
-    ir_builder *b = k->b;
+    ir_builder *b = s->k.b;
     const ir_type type = tile_element(s->x->type);
-    const ir_id place = ir_add(b, tile_mul(k, s->row, s->d), at);
+    const ir_id place = ir_add(b, tile_mul(b, s->row, s->d), at);
     for (uint32_t e = 0; e < (s->aligned ? 1 : WIDE); e++) {
-        ir_if(b, ir_lt(b, tile_add(k, at, e), s->end));
-        ir_store(b, to, tile_add(k, place, e),
+        ir_if(b, ir_lt(b, tile_add(b, at, e), s->end));
+        ir_store(b, to, tile_add(b, place, e),
                  ir_cast(b, type, s->aligned ? ir_compose(b, x, WIDE) : x[e]));
         ir_end(b);
     }
@@ -198,12 +193,11 @@ static void store(scan *s, ir_memory to, ir_id at, const ir_id *x) {
 
 /* What this lane has of the chunks before this one. */
 static ir_id chunks_before(scan *s, ir_memory before) {
-    tile_kernel *k = &s->k;
-    ir_builder *b = k->b;
+    ir_builder *b = s->k.b;
     const ir_memory sum = ir_register(b, s->real, 1);
     ir_set(b, sum, neutral(s));
     const ir_id i = ir_loop(b, ir_local(b, 0), s->chunk_at, ir_u32(b, LANES)),
-                other = ir_load(b, before, ir_add(b, tile_mul(k, s->row, s->n_chunk), i), 1);
+                other = ir_load(b, before, ir_add(b, tile_mul(b, s->row, s->n_chunk), i), 1);
     ir_set(b, sum, joined(s, ir_get(b, sum), other));
     ir_end(b);
     return ir_get(b, sum);
@@ -230,7 +224,7 @@ static void scan_tile(scan *s, ir_memory out, ir_id *at, ir_id x[EACH][WIDE], ir
     }
 }
 
-static beryl_status scan_chunks(lowering *l, scan *s, lower_count rows, beryl_error *error) {
+static beryl_status scan_chunks(lowering *l, scan *s, lower_count rows) {
     tile_kernel *k = &s->k;
     begin(s, l, graph_op_name(s->node->op), rows, true);
     ir_builder *b = k->b;
@@ -242,7 +236,7 @@ static beryl_status scan_chunks(lowering *l, scan *s, lower_count rows, beryl_er
     scan_tile(s, out, at, x, chunks_before(s, before), &so_far);
     if (s->chunk > TILE) {
         ir_set(b, sum, so_far);
-        const ir_id column = ir_loop(b, tile_add(k, s->begin, TILE), s->end, ir_u32(b, TILE));
+        const ir_id column = ir_loop(b, tile_add(b, s->begin, TILE), s->end, ir_u32(b, TILE));
         load_tile(s, column, at, x);
         so_far = ir_get(b, sum);
         scan_tile(s, out, at, x, IR_NO_ID, &so_far);
@@ -250,7 +244,7 @@ static beryl_status scan_chunks(lowering *l, scan *s, lower_count rows, beryl_er
         ir_end(b);
     }
     ir_end(b);
-    return tile_end(k, lower_count_times(rows, s->n_chunk), 1, error);
+    return tile_end(k, lower_count_times(rows, s->n_chunk), 1);
 }
 
 /* Rows without gaps, one behind another; a run has all of them, or the first. */
@@ -262,7 +256,7 @@ static bool lies_in_rows(const graph_tensor *t) {
     return true;
 }
 
-beryl_status tile_scan(lowering *l, const graph_node *node, beryl_error *error) {
+beryl_status tile_scan(lowering *l, const graph_node *node) {
     static const base_op ops[OP_COUNT] = {
         [OP_CUMSUM] = OP_ADD, [OP_CUMPROD] = OP_MUL, [OP_CUMMAX] = OP_MAX, [OP_CUMMIN] = OP_MIN};
     const graph_tensor *x = graph_tensor_at(l->g, node->in[0]),
@@ -274,7 +268,7 @@ beryl_status tile_scan(lowering *l, const graph_node *node, beryl_error *error) 
     if (tile_serial(l) || node->attr.cumsum.axis != last || x->dim[last].extent ||
         d < (rows < FEW ? LONG_FEW : LONG) || n > UINT32_MAX || !lies_in_rows(x) ||
         !lies_in_rows(out) || caps->workgroup_bytes < memory || caps->workgroup_invocations < LANES)
-        return tile_operation(l, node, error);
+        return tile_operation(l, node);
     scan s = {.node = node,
               .x = x,
               .op = ops[node->op],
@@ -288,6 +282,6 @@ beryl_status tile_scan(lowering *l, const graph_node *node, beryl_error *error) 
         s.span = caps->subgroup_size;
     while ((uint64_t)s.chunk * CHUNKS_MAX < d) s.chunk *= 2;
     s.n_chunk = (d + s.chunk - 1) / s.chunk;
-    const beryl_status status = join_chunks(l, &s, lower_rows(x), error);
-    return status == BERYL_OK ? scan_chunks(l, &s, lower_rows(x), error) : status;
+    const beryl_status status = join_chunks(l, &s, lower_rows(x));
+    return status == BERYL_OK ? scan_chunks(l, &s, lower_rows(x)) : status;
 }

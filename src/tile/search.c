@@ -323,7 +323,7 @@ static void tell(lower_search *search, const char *name, const searching *s, boo
 
 beryl_status tile_search(tile_kernel *k, const ir_kernel *plain,
                          const lower_count counts[IR_DIM_MAX], const uint64_t extents[IR_DIM_MAX],
-                         const ir_schedule *by_rule, beryl_error *error) {
+                         const ir_schedule *by_rule) {
     lower_search *search = k->l->search;
     base_heap *heap = k->l->store->heap;
     ir_schedule found = *by_rule;
@@ -331,12 +331,12 @@ beryl_status tile_search(tile_kernel *k, const ir_kernel *plain,
     uint64_t key;
     base_arena arena;
     if (!BUILD_HAS_TUNING || !search) return BERYL_OK;
-    if (!key_of(k, plain, extents, &key)) return base_no_memory(error);
+    if (!key_of(k, plain, extents, &key)) return base_no_memory(k->l->error);
     tuning_of(k, plain, extents, by_rule, search->cache, &t);
     if (!search->again && ir_tuned(heap, &t, &found)) return BERYL_OK;
     if (!is_turn(k->l, key)) return BERYL_OK;
     searching *s = searching_open(k->l);
-    if (!s) return base_no_memory(error);
+    if (!s) return base_no_memory(k->l->error);
     s->k = k;
     s->counts = counts;
     s->by_rule = by_rule;
@@ -345,7 +345,7 @@ beryl_status tile_search(tile_kernel *k, const ir_kernel *plain,
     t.n_timed = search->n_timed;
     t.again = search->again;
     base_arena_init(&arena, heap);
-    const beryl_status status = ir_tune(&arena, &t, &found, error);
+    const beryl_status status = ir_tune(&arena, &t, &found, k->l->error);
     base_arena_fini(&arena);
     tell(search, k->name, s, memcmp(&found, by_rule, sizeof found) != 0);
     searching_close(s);
@@ -399,11 +399,14 @@ static void made_drop(lowering *l, lower_choices *c) {
 static beryl_status try_numbers(lowering *l, const graph_node *node, lower_fn *lower,
                                 const uint32_t *numbers, uint32_t n, lower_choices *c,
                                 beryl_error *error) {
+    beryl_error *told = l->error;
     *c = (lower_choices){.trial = true, .n_given = n};
     if (n) memcpy(c->given, numbers, n * sizeof *numbers);
     l->choices = c;
-    const beryl_status status = lower(l, node, error);
+    l->error = error;
+    const beryl_status status = lower(l, node);
     l->choices = NULL;
+    l->error = told;
     return status;
 }
 
@@ -528,7 +531,7 @@ static beryl_status search_numbers(lowering *l, const graph_node *node, lower_fn
 }
 
 beryl_status tile_choices_find(lowering *l, const graph_node *node, lower_fn *lower,
-                               lower_choices *out, beryl_error *error) {
+                               lower_choices *out) {
     lower_choices asked;
     ir_choosing t;
     beryl_error why = {0};
@@ -548,6 +551,6 @@ beryl_status tile_choices_find(lowering *l, const graph_node *node, lower_fn *lo
     }
     made_drop(l, &asked);
     if (status == BERYL_UNSUPPORTED) return BERYL_OK; /* as the lowering itself will say */
-    if (status != BERYL_OK && error) *error = why;
+    if (status != BERYL_OK && l->error) *l->error = why;
     return status;
 }

@@ -54,15 +54,14 @@ static ir_memory scratch(selecting *x, const char *name, uint32_t key, uint32_t 
 static void begin(selecting *x, lowering *l, const char *name, uint32_t groups) {
     sort *s = x->s;
     tile_kernel *k = s->k = &x->k;
-    tile_begin(k, l, s->node, name, 1);
-    ir_builder *b = k->b;
+    ir_builder *b = tile_begin(k, l, name, 1);
     s->from = tile_read(k, "x", s->node->in[0]);
     s->from.anywhere = true;
     const ir_id rows = tile_count(k, "rows", s->rows),
                 offset = tile_u32(k, "x_offset", s->x->offset);
-    x->row = tile_div(k, tile_group(k), groups);
+    x->row = tile_div(b, tile_group(b), groups);
     ir_if(b, ir_lt(b, x->row, rows));
-    s->offset = ir_add(b, offset, tile_mul(k, x->row, s->d));
+    s->offset = ir_add(b, offset, tile_mul(b, x->row, s->d));
 }
 
 static ir_id keys_at(selecting *x, ir_id place, uint32_t width) {
@@ -72,25 +71,25 @@ static ir_id keys_at(selecting *x, ir_id place, uint32_t width) {
 
 /* ---- first keys ------------------------------------------------------------------------------ */
 
-static beryl_status find_first(lowering *l, selecting *x, beryl_error *error) {
+static beryl_status find_first(lowering *l, selecting *x) {
     tile_kernel *k = &x->k;
     const uint32_t each = ELEMENTS / x->block, groups = (x->n_block + each - 1) / each;
     begin(x, l, "select_first", groups);
     ir_builder *b = k->b;
     const ir_memory to = scratch(x, "first", SCRATCH_FIRST, x->n_block, IR_READ_WRITE),
                     least = ir_register(b, IR_U32, WIDE);
-    const ir_id zero = ir_u32(b, 0), from = tile_mul(k, tile_rem(k, tile_group(k), groups), each),
-                end = ir_min(b, tile_add(k, from, each), ir_u32(b, x->n_block)),
+    const ir_id zero = ir_u32(b, 0), from = tile_mul(b, tile_rem(b, tile_group(b), groups), each),
+                end = ir_min(b, tile_add(b, from, each), ir_u32(b, x->n_block)),
                 block = ir_loop(b, from, end, ir_u32(b, 1));
     ir_store(b, least, zero, ir_bits(b, IR_U32, WIDE, UINT32_MAX));
     const ir_id i = ir_loop_unrolled(b, zero, ir_u32(b, x->block), ir_u32(b, WIDE), 4);
-    const ir_id keys = keys_at(x, ir_add(b, tile_mul(k, block, x->block), i), WIDE);
+    const ir_id keys = keys_at(x, ir_add(b, tile_mul(b, block, x->block), i), WIDE);
     ir_store(b, least, zero, ir_min(b, ir_load(b, least, zero, WIDE), keys));
     ir_end(b);
-    ir_store(b, to, ir_add(b, tile_mul(k, x->row, x->n_block), block),
-             tile_min_vector(k, ir_load(b, least, zero, WIDE)));
+    ir_store(b, to, ir_add(b, tile_mul(b, x->row, x->n_block), block),
+             tile_min_vector(b, ir_load(b, least, zero, WIDE)));
     ir_end(b), ir_end(b);
-    return tile_end(k, lower_count_times(x->s->rows, groups), 1, error);
+    return tile_end(k, lower_count_times(x->s->rows, groups), 1);
 }
 
 /* ---- the list -------------------------------------------------------------------------------- */
@@ -101,8 +100,7 @@ typedef struct last { /* key that is kept of some; how many of those alike */
 
 /* Of n keys from `first` on. */
 static last find_last(selecting *x, ir_memory keys, ir_id first, uint32_t n) {
-    tile_kernel *k = &x->k;
-    ir_builder *b = k->b;
+    ir_builder *b = x->k.b;
     const last found = {ir_register(b, IR_U32, 1), ir_register(b, IR_U32, 1)};
     const ir_memory sums = ir_register(b, IR_U32, WIDE);
     const ir_id zero = ir_u32(b, 0), one = ir_u32(b, 1), kept = ir_u32(b, x->s->kept);
@@ -120,7 +118,7 @@ static last find_last(selecting *x, ir_memory keys, ir_id first, uint32_t n) {
         b, sums, zero,
         ir_add(b, ir_load(b, sums, zero, WIDE), ir_select(b, ir_lt(b, some, wide), ones, none)));
     ir_end(b);
-    const ir_id below = tile_sum_vector(k, ir_load(b, sums, zero, WIDE)),
+    const ir_id below = tile_sum_vector(b, ir_load(b, sums, zero, WIDE)),
                 behind = ir_lt(b, below, kept);
     ir_set(b, found.key, ir_select(b, behind, next, so_far));
     ir_set(b, found.alike, ir_select(b, behind, ir_sub(b, kept, below), ir_get(b, found.alike)));
@@ -140,18 +138,17 @@ static void if_kept(selecting *x, const last *t, ir_id key) {
 static ir_id next_of(selecting *x, ir_memory n) {
     ir_builder *b = x->k.b;
     const ir_id at = ir_get(b, n);
-    ir_set(b, n, tile_add(&x->k, at, 1));
+    ir_set(b, n, tile_add(b, at, 1));
     return at;
 }
 
 /* Elements of blocks that are taken, and those behind all blocks, as keys. */
 static void take_blocks(selecting *x, ir_memory first, ir_memory blocks, ir_memory keys,
                         ir_memory n) {
-    tile_kernel *k = &x->k;
-    ir_builder *b = k->b;
+    ir_builder *b = x->k.b;
     const ir_id zero = ir_u32(b, 0), one = ir_u32(b, 1), n_block = ir_u32(b, x->n_block),
-                own = tile_mul(k, x->row, x->n_block), list = tile_mul(k, x->row, x->taken),
-                to = tile_mul(k, x->row, x->n_keys);
+                own = tile_mul(b, x->row, x->n_block), list = tile_mul(b, x->row, x->taken),
+                to = tile_mul(b, x->row, x->n_keys);
     const last t = find_last(x, first, own, x->n_block);
     ir_set(b, n, zero);
     const ir_id block = ir_loop(b, zero, n_block, one);
@@ -159,24 +156,24 @@ static void take_blocks(selecting *x, ir_memory first, ir_memory blocks, ir_memo
     const ir_id at = next_of(x, n);
     ir_store(b, blocks, ir_add(b, list, at), block);
     const ir_id i = ir_loop(b, zero, ir_u32(b, x->block), ir_u32(b, WIDE));
-    ir_store(b, keys, ir_add(b, to, ir_add(b, tile_mul(k, at, x->block), i)),
-             keys_at(x, ir_add(b, tile_mul(k, block, x->block), i), WIDE));
+    ir_store(b, keys, ir_add(b, to, ir_add(b, tile_mul(b, at, x->block), i)),
+             keys_at(x, ir_add(b, tile_mul(b, block, x->block), i), WIDE));
     ir_end(b), ir_end(b), ir_end(b);
     const uint32_t more = x->taken - x->s->kept, pads = more * x->block;
     if (!more) return;
     const ir_id next = ir_loop(b, zero, ir_u32(b, more), one);
-    ir_store(b, blocks, ir_add(b, list, tile_add(k, next, x->s->kept)), ir_add(b, n_block, next));
+    ir_store(b, blocks, ir_add(b, list, tile_add(b, next, x->s->kept)), ir_add(b, n_block, next));
     ir_end(b);
     const ir_id behind = ir_loop(b, zero, ir_u32(b, pads), one),
-                place = tile_add(k, behind, x->n_block * x->block);
-    ir_store(b, keys, ir_add(b, to, tile_add(k, behind, x->s->kept * x->block)),
+                place = tile_add(b, behind, x->n_block * x->block);
+    ir_store(b, keys, ir_add(b, to, tile_add(b, behind, x->s->kept * x->block)),
              ir_select(b, ir_lt(b, behind, ir_u32(b, x->behind)),
                        keys_at(x, ir_min(b, place, ir_u32(b, x->s->d - 1)), 1),
                        ir_u32(b, UINT32_MAX)));
     ir_end(b);
 }
 
-static beryl_status take(lowering *l, selecting *x, beryl_error *error) {
+static beryl_status take(lowering *l, selecting *x) {
     tile_kernel *k = &x->k;
     const uint32_t kept = x->s->kept;
     begin(x, l, "select_few", 1);
@@ -188,8 +185,8 @@ static beryl_status take(lowering *l, selecting *x, beryl_error *error) {
                     list_places = scratch(x, "list_places", SORT_LIST_PLACES, kept, IR_READ_WRITE),
                     n = ir_register(b, IR_U32, 1);
     take_blocks(x, first, blocks, keys, n);
-    const ir_id zero = ir_u32(b, 0), one = ir_u32(b, 1), from = tile_mul(k, x->row, x->n_keys),
-                list = tile_mul(k, x->row, kept);
+    const ir_id zero = ir_u32(b, 0), one = ir_u32(b, 1), from = tile_mul(b, x->row, x->n_keys),
+                list = tile_mul(b, x->row, kept);
     const last t = find_last(x, keys, from, x->n_keys);
     ir_set(b, n, zero);
     const ir_id i = ir_loop(b, zero, ir_u32(b, x->n_keys), one),
@@ -198,17 +195,17 @@ static beryl_status take(lowering *l, selecting *x, beryl_error *error) {
     const ir_id to = ir_add(b, list, next_of(x, n)),
                 block =
                     ir_load(b, blocks,
-                            ir_add(b, tile_mul(k, x->row, x->taken), tile_div(k, i, x->block)), 1);
+                            ir_add(b, tile_mul(b, x->row, x->taken), tile_div(b, i, x->block)), 1);
     ir_store(b, list_keys, to, key);
-    ir_store(b, list_places, to, ir_add(b, tile_mul(k, block, x->block), tile_rem(k, i, x->block)));
+    ir_store(b, list_places, to, ir_add(b, tile_mul(b, block, x->block), tile_rem(b, i, x->block)));
     ir_end(b), ir_end(b), ir_end(b);
-    return tile_end(k, x->s->rows, 1, error);
+    return tile_end(k, x->s->rows, 1);
 }
 
-beryl_status sort_select_blocks(lowering *l, sort *s, beryl_error *error) {
+beryl_status sort_select_blocks(lowering *l, sort *s) {
     selecting x = {.s = s};
     cut(s, &x);
-    beryl_status status = find_first(l, &x, error);
-    if (status == BERYL_OK) status = take(l, &x, error);
-    return status == BERYL_OK ? sort_list(l, s, error) : status;
+    beryl_status status = find_first(l, &x);
+    if (status == BERYL_OK) status = take(l, &x);
+    return status == BERYL_OK ? sort_list(l, s) : status;
 }

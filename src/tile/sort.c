@@ -84,13 +84,13 @@ ir_id sort_key(sort *s, ir_id x) {
     } else if (ir_type_in(tile_element(type), IR_SIGNED)) {
         x = ir_cast(b, wide ? IR_I64 : IR_I32, x);
         key = ir_bitcast(b, s->key, width, x);
-        key = s->bits ? tile_add(s->k, key, 1u << (s->bits - 1))
+        key = s->bits ? tile_add(b, key, 1u << (s->bits - 1))
                       : ir_xor(b, key, numbers(s, width, middle));
     } else {
         key = ir_cast(b, s->key, x);
     }
     if (s->order != GRAPH_SORT_RISING) key = ir_not(b, key);
-    return s->bits && s->bits < 32 && !s->shift ? tile_and(s->k, key, (1u << s->bits) - 1) : key;
+    return s->bits && s->bits < 32 && !s->shift ? tile_and(b, key, (1u << s->bits) - 1) : key;
 }
 
 static ir_memory scratch(sort *s, const char *name, uint32_t of, uint32_t which, ir_access access) {
@@ -144,15 +144,14 @@ static ir_id x_at(sort *s, ir_id row, ir_id place) {
 
 /* A result: the element at a place. */
 static void put_result(sort *s, ir_id row, ir_id column, ir_id place) {
-    tile_kernel *k = s->k;
-    ir_builder *b = k->b;
+    ir_builder *b = s->k->b;
     ir_id to = row;
     if (s->listed) {
         const uint32_t length = s->x->dim[s->x->rank - 1].size;
         place = ir_load(b, s->list_places, ir_add(b, row, place), 1);
-        row = tile_mul(k, tile_div(k, row, s->d), length);
+        row = tile_mul(b, tile_div(b, row, s->d), length);
     } else if (s->kept < s->d) {
-        to = tile_mul(k, tile_div(k, row, s->d), s->kept);
+        to = tile_mul(b, tile_div(b, row, s->d), s->kept);
         ir_if(b, ir_lt(b, column, ir_u32(b, s->kept)));
     }
     to = ir_add(b, to, column);
@@ -194,7 +193,7 @@ static ir_id search(sort *s, ir_memory keys, run x, run y, ir_id diagonal, ir_id
     ir_loop(b, ir_u32(b, 0), steps, ir_u32(b, 1));
     const ir_id from = ir_get(b, low), to = ir_get(b, high);
     ir_if(b, ir_lt(b, from, to));
-    const ir_id middle = tile_shr(s->k, ir_add(b, from, to), 1), next = tile_add(s->k, middle, 1),
+    const ir_id middle = tile_shr(b, ir_add(b, from, to), 1), next = tile_add(b, middle, 1),
                 mine = ir_load(b, keys, ir_add(b, x.first, middle), 1),
                 other = ir_load(b, keys, ir_add(b, y.first, ir_sub(b, diagonal, next)), 1),
                 before = ir_le(b, mine, other);
@@ -208,8 +207,7 @@ static ir_id search(sort *s, ir_memory keys, run x, run y, ir_id diagonal, ir_id
  * runs there. All lanes have read theirs before the first writes. */
 static void merge_own(sort *s, const pairs *p, run of_x, run of_y, ir_id diagonal, ir_id at,
                       ir_id steps) {
-    tile_kernel *k = s->k;
-    ir_builder *b = k->b;
+    ir_builder *b = s->k->b;
     const uint32_t all = s->block * s->rows_a_group, each = all / s->lanes;
     const ir_id most = ir_u32(b, all - 1), one = ir_u32(b, 1), zero = ir_u32(b, 0),
                 end_x = ir_add(b, of_x.first, of_x.n), end_y = ir_add(b, of_y.first, of_y.n),
@@ -225,7 +223,7 @@ static void merge_own(sort *s, const pairs *p, run of_x, run of_y, ir_id diagona
         ir_store(b, keys, to, ir_select(b, mine, key_x, key_y));
         ir_store(b, places, to, ir_load(b, p->place, ir_min(b, from, most), 1));
         if (i + 1 == each) break;
-        const ir_id next = ir_load(b, p->key, ir_min(b, tile_add(k, from, 1), most), 1),
+        const ir_id next = ir_load(b, p->key, ir_min(b, tile_add(b, from, 1), most), 1),
                     step = ir_select(b, mine, one, zero);
         key_x = ir_select(b, mine, next, key_x);
         key_y = ir_select(b, mine, key_y, next);
@@ -234,7 +232,7 @@ static void merge_own(sort *s, const pairs *p, run of_x, run of_y, ir_id diagona
     }
     ir_barrier(b);
     for (uint32_t i = 0; i < each; i++) {
-        const ir_id to = tile_add(k, at, i), from = ir_u32(b, i);
+        const ir_id to = tile_add(b, at, i), from = ir_u32(b, i);
         ir_store(b, p->key, to, ir_load(b, keys, from, 1));
         ir_store(b, p->place, to, ir_load(b, places, from, 1));
     }
@@ -258,7 +256,7 @@ static void exchange(sort *s, const pairs *p, uint32_t part, ir_id turn, ir_id s
                 place = ir_load(b, p->place, i, 1), place_o = ir_load(b, p->place, other, 1);
     const ir_id behind =
         ir_or(b, ir_gt(b, key, key_o), ir_and(b, ir_eq(b, key, key_o), ir_gt(b, place, place_o)));
-    const ir_id within = tile_and(s->k, i, part - 1),
+    const ir_id within = tile_and(b, i, part - 1),
                 rises = ir_eq(b, ir_and(b, within, size), ir_u32(b, 0));
     ir_if(b, ir_eq(b, behind, rises));
     ir_store(b, p->key, i, key_o);
@@ -275,7 +273,7 @@ static void network(sort *s, const pairs *p, uint32_t part) {
                 half = ir_u32(b, s->block * s->rows_a_group / 2);
     const ir_id stage = ir_loop(b, one, ir_u32(b, log_of(part) + 1), one),
                 size = ir_shl(b, one, stage), step = ir_loop(b, zero, stage, one),
-                stride = ir_shr(b, size, tile_add(s->k, step, 1)),
+                stride = ir_shr(b, size, tile_add(b, step, 1)),
                 turn = ir_loop(b, first, half, ir_u32(b, s->lanes));
     exchange(s, p, part, turn, size, stride);
     ir_end(b);
@@ -285,39 +283,36 @@ static void network(sort *s, const pairs *p, uint32_t part) {
 
 /* From sorted parts to blocks. */
 static void merge_rounds(sort *s, const pairs *p, uint32_t part) {
-    tile_kernel *k = s->k;
-    ir_builder *b = k->b;
-    const ir_id one = ir_u32(b, 1), at = tile_mul(k, ir_local(b, 0), part),
+    ir_builder *b = s->k->b;
+    const ir_id one = ir_u32(b, 1), at = tile_mul(b, ir_local(b, 0), part),
                 stage = ir_loop(b, ir_u32(b, log_of(part)), ir_u32(b, log_of(s->block)), one),
                 length = ir_shl(b, one, stage),
                 diagonal = ir_and(b, at, ir_sub(b, ir_add(b, length, length), one)),
                 first = ir_sub(b, at, diagonal);
     merge_own(s, p, (run){first, length}, (run){ir_add(b, first, length), length}, diagonal, at,
-              tile_add(k, stage, 1));
+              tile_add(b, stage, 1));
     ir_end(b);
 }
 
 /* Turns of a lane over the block; where element i of it is. */
 static ir_id elements(sort *s, ir_id *row, ir_id *column, ir_id *inside) {
-    tile_kernel *k = s->k;
-    ir_builder *b = k->b;
+    ir_builder *b = s->k->b;
     const uint32_t n_block = (s->d + s->block - 1) / s->block;
-    const ir_id group = tile_group(k), first = s->lanes > 1 ? ir_local(b, 0) : ir_u32(b, 0),
+    const ir_id group = tile_group(b), first = s->lanes > 1 ? ir_local(b, 0) : ir_u32(b, 0),
                 i = ir_loop(b, first, ir_u32(b, s->block * s->rows_a_group), ir_u32(b, s->lanes));
-    *row = ir_add(b, tile_mul(k, tile_div(k, group, n_block), s->rows_a_group),
-                  tile_div(k, i, s->block));
+    *row = ir_add(b, tile_mul(b, tile_div(b, group, n_block), s->rows_a_group),
+                  tile_div(b, i, s->block));
     *column =
-        ir_add(b, tile_mul(k, tile_rem(k, group, n_block), s->block), tile_rem(k, i, s->block));
+        ir_add(b, tile_mul(b, tile_rem(b, group, n_block), s->block), tile_rem(b, i, s->block));
     *inside = ir_and(b, ir_lt(b, *row, s->count), ir_lt(b, *column, s->length));
-    *row = tile_mul(k, *row, s->d);
+    *row = tile_mul(b, *row, s->d);
     return i;
 }
 
-static beryl_status sort_blocks(lowering *l, sort *s, beryl_error *error) {
+static beryl_status sort_blocks(lowering *l, sort *s) {
     tile_kernel own, *k = s->k = &own;
     const uint32_t all = s->block * s->rows_a_group, n_block = (s->d + s->block - 1) / s->block;
-    tile_begin(k, l, s->node, "sort_blocks", s->lanes);
-    ir_builder *b = k->b;
+    ir_builder *b = tile_begin(k, l, "sort_blocks", s->lanes);
     declare(s, true);
     const pairs p = {ir_workgroup(b, s->key, all), ir_workgroup(b, IR_U32, all)};
     ir_id row, column, inside;
@@ -338,7 +333,7 @@ static beryl_status sort_blocks(lowering *l, sort *s, beryl_error *error) {
     const ir_id key = ir_load(b, p.key, i, 1), place = ir_load(b, p.place, i, 1);
     put(s, row, column, key, place);
     ir_end(b), ir_end(b);
-    return tile_end(k, lower_count_times(s->rows, n_block), s->rows_a_group, error);
+    return tile_end(k, lower_count_times(s->rows, n_block), s->rows_a_group);
 }
 
 /* ---- merges ---------------------------------------------------------------------------------- */
@@ -352,9 +347,8 @@ typedef struct part {
 } part;
 
 static void begin_part(sort *s, part *p, ir_id tile, ir_id length) {
-    tile_kernel *k = s->k;
-    ir_builder *b = k->b;
-    const ir_id zero = ir_u32(b, 0), group = tile_group(k),
+    ir_builder *b = s->k->b;
+    const ir_id zero = ir_u32(b, 0), group = tile_group(b),
                 tiles = ir_div(b, ir_add(b, ir_u32(b, s->d - 1), tile), tile),
                 number = ir_div(b, group, tiles), of = ir_mod(b, group, tiles);
     const ir_id n = ir_select(b, ir_lt(b, number, s->count), s->length, zero),
@@ -373,8 +367,7 @@ static void begin_part(sort *s, part *p, ir_id tile, ir_id length) {
 
 /* One lane: the next elements of both runs, from `taken` of x on. */
 static void merge_alone(sort *s, const part *p, ir_id taken) {
-    tile_kernel *k = s->k;
-    ir_builder *b = k->b;
+    ir_builder *b = s->k->b;
     const ir_memory at_x = ir_register(b, IR_U32, 1), at_y = ir_register(b, IR_U32, 1);
     const ir_id zero = ir_u32(b, 0), one = ir_u32(b, 1), end_x = ir_add(b, p->x.first, p->x.n),
                 end_y = ir_add(b, p->y.first, p->y.n), last = ir_sub(b, end_y, one);
@@ -396,8 +389,7 @@ static void merge_alone(sort *s, const part *p, ir_id taken) {
 
 /* A workgroup a tile. */
 static void merge_together(sort *s, const part *p, ir_id steps) {
-    tile_kernel *k = s->k;
-    ir_builder *b = k->b;
+    ir_builder *b = s->k->b;
     const uint32_t half = s->lanes / 2;
     const pairs tile = {ir_workgroup(b, s->key, s->block), ir_workgroup(b, IR_U32, s->block)};
     const ir_memory bounds = ir_workgroup(b, IR_U32, 2);
@@ -406,8 +398,8 @@ static void merge_together(sort *s, const part *p, ir_id steps) {
     /* one half of the lanes looks for the begin, the other for the end */
     const ir_id diagonal = ir_select(b, ir_lt(b, local, ir_u32(b, half)), p->begin, p->end);
     const ir_id found = search(s, p->from.key, p->x, p->y, diagonal, steps);
-    ir_if(b, ir_eq(b, tile_rem(k, local, half), zero));
-    ir_store(b, bounds, tile_div(k, local, half), found);
+    ir_if(b, ir_eq(b, tile_rem(b, local, half), zero));
+    ir_store(b, bounds, tile_div(b, local, half), found);
     ir_end(b);
     ir_barrier(b);
     const ir_id x = ir_load(b, bounds, zero, 1),
@@ -424,7 +416,7 @@ static void merge_together(sort *s, const part *p, ir_id steps) {
     ir_store(b, tile.place, i, zero);
     ir_end(b), ir_end(b);
     ir_barrier(b);
-    const ir_id to = tile_mul(k, local, s->block / s->lanes);
+    const ir_id to = tile_mul(b, local, s->block / s->lanes);
     merge_own(s, &tile, (run){zero, n_x}, (run){n_x, ir_sub(b, n, n_x)}, ir_min(b, to, n), to,
               ir_u32(b, log_of(s->block) + 1));
     i = ir_loop(b, local, size, lanes);
@@ -435,12 +427,11 @@ static void merge_together(sort *s, const part *p, ir_id steps) {
 }
 
 /* length: of the runs that are there. */
-static beryl_status merge(lowering *l, sort *s, uint32_t length, beryl_error *error) {
+static beryl_status merge(lowering *l, sort *s, uint32_t length) {
     tile_kernel own, *k = s->k = &own;
     uint32_t tile = s->block;
     while (s->lanes == 1 && tile < 2 * length && tile < SERIAL_TILE) tile *= 2;
-    tile_begin(k, l, s->node, "sort_merge", s->lanes);
-    ir_builder *b = k->b;
+    ir_builder *b = tile_begin(k, l, "sort_merge", s->lanes);
     part p = {.from = {scratch(s, "keys", SCRATCH_KEYS, !s->to, IR_READ),
                        scratch(s, "places", SCRATCH_PLACES, !s->to, IR_READ)}};
     declare(s, false);
@@ -450,7 +441,7 @@ static beryl_status merge(lowering *l, sort *s, uint32_t length, beryl_error *er
     begin_part(s, &p, size, of);
     if (s->lanes == 1) merge_alone(s, &p, search(s, p.from.key, p.x, p.y, p.begin, steps));
     else merge_together(s, &p, steps);
-    return tile_end(k, lower_count_times(s->rows, (s->d + tile - 1) / tile), 1, error);
+    return tile_end(k, lower_count_times(s->rows, (s->d + tile - 1) / tile), 1);
 }
 
 /* ---- digit by digit -------------------------------------------------------------------------- */
@@ -465,17 +456,17 @@ static void ends_begin(void *user, tile_kernel *k, bool puts) {
 static ir_id ends_key(void *user, tile_kernel *k, ir_id row, ir_id column) {
     sort *s = user;
     s->k = k;
-    return key_at(s, tile_mul(k, row, s->d), column);
+    return key_at(s, tile_mul(k->b, row, s->d), column);
 }
 
 static void ends_put(void *user, tile_kernel *k, ir_id row, ir_id column, ir_id key, ir_id place) {
     sort *s = user;
     (void)key;
     s->k = k;
-    put_result(s, tile_mul(k, row, s->d), column, place);
+    put_result(s, tile_mul(k->b, row, s->d), column, place);
 }
 
-static beryl_status sort_digits(lowering *l, sort *s, bool *fits, beryl_error *error) {
+static beryl_status sort_digits(lowering *l, sort *s, bool *fits) {
     tile_ordered o = {.n = s->d,
                       .length = length_of(s),
                       .rows = s->rows,
@@ -484,25 +475,25 @@ static beryl_status sort_digits(lowering *l, sort *s, bool *fits, beryl_error *e
                       .bits = s->bits,
                       .ends = {s, ends_begin, ends_key, ends_put}};
     *fits = tile_order_plan(l, &o);
-    return *fits ? tile_order_sort(l, s->node, &o, error) : BERYL_OK;
+    return *fits ? tile_order_sort(l, &o) : BERYL_OK;
 }
 
-beryl_status sort_rows(lowering *l, sort *s, beryl_error *error) {
+beryl_status sort_rows(lowering *l, sort *s) {
     choose(l, s);
     if (s->bits && s->d > (tile_is_host(l)  ? DIGITS_MIN_HOST
                            : tile_serial(l) ? DIGITS_MIN_SERIAL
                                             : DIGITS_MIN)) {
         bool fits;
-        const beryl_status status = sort_digits(l, s, &fits, error);
+        const beryl_status status = sort_digits(l, s, &fits);
         if (fits) return status;
     }
     s->bits = 0; /* whole keys are compared */
     s->last = s->d <= s->block;
-    beryl_status status = sort_blocks(l, s, error);
+    beryl_status status = sort_blocks(l, s);
     for (uint32_t length = s->block; status == BERYL_OK && length < s->d; length *= 2) {
         s->to = !s->to;
         s->last = length * 2 >= s->d;
-        status = merge(l, s, length, error);
+        status = merge(l, s, length);
     }
     return status;
 }
@@ -541,20 +532,20 @@ static sort sort_of(const lowering *l, const graph_node *node, uint32_t order, u
     return s;
 }
 
-beryl_status tile_sort(lowering *l, const graph_node *node, beryl_error *error) {
+beryl_status tile_sort(lowering *l, const graph_node *node) {
     sort s = sort_of(l, node, node->attr.sort.order, node->attr.sort.k);
     if (s.d > ROW_MAX || s.bound > UINT32_MAX)
-        return lower_refuse(l, node, "more elements than 32 bits count", error);
-    if (BUILD_HAS_C_TEXTS && sort_selects_blocks(l, &s)) return sort_select_blocks(l, &s, error);
-    return sort_selects(l, &s) ? sort_select(l, &s, error) : sort_rows(l, &s, error);
+        return lower_refuse(l, node, "more elements than 32 bits count");
+    if (BUILD_HAS_C_TEXTS && sort_selects_blocks(l, &s)) return sort_select_blocks(l, &s);
+    return sort_selects(l, &s) ? sort_select(l, &s) : sort_rows(l, &s);
 }
 
 /* Rows that lie as one, where that is sooner done than a turn for each that is kept. */
-beryl_status tile_topk(lowering *l, const graph_node *node, beryl_error *error) {
+beryl_status tile_topk(lowering *l, const graph_node *node) {
     const graph_tensor *x = graph_tensor_at(l->g, node->in[0]);
     sort s = sort_of(l, node, GRAPH_SORT_LARGEST, node->attr.topk.k);
     return BUILD_HAS_C_TEXTS && !x->dim[1].extent && x->stride[0] == s.d && s.bound <= UINT32_MAX &&
                    sort_selects_blocks(l, &s)
-               ? sort_select_blocks(l, &s, error)
-               : tile_largest(l, node, error);
+               ? sort_select_blocks(l, &s)
+               : tile_largest(l, node);
 }

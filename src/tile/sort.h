@@ -34,15 +34,15 @@ typedef struct sort {
 /* The key of an element of x, which rises as the order asks. Any width. */
 ir_id sort_key(sort *s, ir_id x);
 /* Steps that sort rows of x, or of the list. */
-beryl_status sort_rows(lowering *l, sort *s, beryl_error *error);
+beryl_status sort_rows(lowering *l, sort *s);
 
 /* Is the list of the first `kept` of each row sooner made than a row is sorted? Pure. */
 bool sort_selects(const lowering *l, const sort *s);
-beryl_status sort_select(lowering *l, sort *s, beryl_error *error);
+beryl_status sort_select(lowering *l, sort *s);
 /* The same on a processor, of very few. */
 bool sort_selects_blocks(const lowering *l, const sort *s);
-beryl_status sort_select_blocks(lowering *l, sort *s, beryl_error *error);
+beryl_status sort_select_blocks(lowering *l, sort *s);
 /* Steps that sort the list, which the kernels before have made. */
-beryl_status sort_list(lowering *l, const sort *s, beryl_error *error);
+beryl_status sort_list(lowering *l, const sort *s);
 
 #endif

@@ -77,35 +77,33 @@ tile_split tile_split_halves(const lowering *l, uint64_t rows, uint64_t columns,
 }
 
 /* Parts of this run. */
-static ir_id count(tile_kernel *k, const tile_split *s, ir_id terms) {
-    if (!s->terms.extent) return ir_u32(k->b, s->n);
-    return tile_div(k, tile_add(k, terms, s->each - 1), s->each);
+static ir_id count(ir_builder *b, const tile_split *s, ir_id terms) {
+    if (!s->terms.extent) return ir_u32(b, s->n);
+    return tile_div(b, tile_add(b, terms, s->each - 1), s->each);
 }
 
-ir_id tile_split_open(tile_kernel *k, const tile_split *s, ir_id terms, uint32_t dim, ir_id *first,
+ir_id tile_split_open(ir_builder *b, const tile_split *s, ir_id terms, uint32_t dim, ir_id *first,
                       ir_id *length) {
-    ir_builder *b = k->b;
     const ir_id zero = ir_u32(b, 0), one = ir_u32(b, 1);
-    const ir_id part = ir_loop_marked(b, zero, count(k, s, terms), one, IR_PARALLEL, dim);
-    *first = tile_mul(k, part, s->each);
+    const ir_id part = ir_loop_marked(b, zero, count(b, s, terms), one, IR_PARALLEL, dim);
+    *first = tile_mul(b, part, s->each);
     *length = ir_u32(b, s->each);
     if (s->terms.extent || s->terms.factor % s->each)
         *length = ir_min(b, *length, ir_sub(b, terms, *first));
     return part;
 }
 
-ir_id tile_split_sum(tile_kernel *k, const tile_split *s, ir_id terms, ir_memory parts, ir_id at,
+ir_id tile_split_sum(ir_builder *b, const tile_split *s, ir_id terms, ir_memory parts, ir_id at,
                      ir_id size) {
-    ir_builder *b = k->b;
     const ir_memory sum = ir_register(b, IR_F32, 1);
-    const ir_id n = count(k, s, terms), zero = ir_f32(b, 0);
+    const ir_id n = count(b, s, terms), zero = ir_f32(b, 0);
     const uint32_t each = s->n < AHEAD ? s->n : AHEAD;
     const bool whole = !s->terms.extent && s->n % each == 0;
     ir_set(b, sum, zero);
     const ir_id i = ir_loop(b, ir_u32(b, 0), n, ir_u32(b, each));
     ir_id x[AHEAD];
     for (uint32_t e = 0; e < each; e++) {
-        const ir_id own = tile_add(k, i, e),
+        const ir_id own = tile_add(b, i, e),
                     here = whole || !e ? own : ir_min(b, own, ir_sub(b, n, ir_u32(b, 1)));
         x[e] = ir_load(b, parts, ir_add(b, ir_mul(b, here, size), at), 1);
         if (!whole && e) x[e] = ir_select(b, ir_lt(b, own, n), x[e], zero);

@@ -25,10 +25,10 @@ tile_split tile_split_halves(const lowering *l, uint64_t rows, uint64_t columns,
 tile_split tile_split_units(const lowering *l, uint64_t rows, uint64_t columns, uint32_t terms);
 /* The loop over parts, of dimension `dim`, to be opened around all others; a turn has *length of
  * `terms`, from *first on. Gives the part. */
-ir_id tile_split_open(tile_kernel *k, const tile_split *s, ir_id terms, uint32_t dim, ir_id *first,
+ir_id tile_split_open(ir_builder *b, const tile_split *s, ir_id terms, uint32_t dim, ir_id *first,
                       ir_id *length);
 /* The sum of element `at` of all parts, which lie `size` apart. */
-ir_id tile_split_sum(tile_kernel *k, const tile_split *s, ir_id terms, ir_memory parts, ir_id at,
+ir_id tile_split_sum(ir_builder *b, const tile_split *s, ir_id terms, ir_memory parts, ir_id at,
                      ir_id size);
 
 #endif

@@ -122,12 +122,10 @@ static bool are_halves(const lowering *l, const tile_tiled_product *p) {
 }
 
 /* Scratch [n, k] of halves: the vectors, once for products that follow each other. */
-static beryl_status halve_vectors(lowering *l, const graph_node *node, const tile_tiled_product *p,
-                                  beryl_error *error) {
+static beryl_status halve_vectors(lowering *l, const tile_tiled_product *p) {
     const ir_type half = half_of(l, p);
     tile_kernel kernel, *k = &kernel;
-    tile_begin(k, l, node, "linear_halves", 1);
-    ir_builder *b = k->b;
+    ir_builder *b = tile_begin(k, l, "linear_halves", 1);
     ir_memory x = tile_read(k, "x", p->x),
               out = tile_scratch(k, "out", SCRATCH_X, (uint64_t)p->bound * p->k * 2, half,
                                  IR_READ_WRITE);
@@ -142,15 +140,15 @@ static beryl_status halve_vectors(lowering *l, const graph_node *node, const til
              half == IR_F16 ? tile_half(b, value) : ir_cast(b, half, value));
     ir_end(b), ir_end(b);
     const beryl_status status = tile_end_marked(k, (lower_count[IR_DIM_MAX]){p->n, {p->k, 0}},
-                                                (uint64_t[IR_DIM_MAX]){p->bound, p->k}, error);
+                                                (uint64_t[IR_DIM_MAX]){p->bound, p->k});
     if (status == BERYL_OK) lower_step_share(l);
     return status;
 }
 
 /* Where word `at` of a group's words lies in workgroup memory: a few are left out, so that the
  * runs of neighbouring lanes lie in different banks. */
-static ir_id place_of(tile_kernel *k, ir_id at) {
-    return ir_add(k->b, at, tile_mul(k, tile_div(k, at, UNPACK_RUN), UNPACK_WIDE));
+static ir_id place_of(ir_builder *b, ir_id at) {
+    return ir_add(b, at, tile_mul(b, tile_div(b, at, UNPACK_RUN), UNPACK_WIDE));
 }
 
 /* A group's words from workgroup memory: neighbouring lanes store neighbouring ones. */
@@ -159,24 +157,23 @@ static void store_unpacked(tile_kernel *k, ir_memory from, ir_memory to, ir_id f
     ir_builder *b = k->b;
     ir_barrier(b);
     for (uint32_t turn = 0; turn < each / UNPACK_WIDE; turn++) {
-        ir_id i = tile_mul(k, tile_add(k, ir_local(b, 0), turn * k->lanes), UNPACK_WIDE),
+        ir_id i = tile_mul(b, tile_add(b, ir_local(b, 0), turn * k->lanes), UNPACK_WIDE),
               at = ir_add(b, first, i);
         ir_if(b, ir_lt(b, at, end));
-        ir_store(b, to, at, ir_load(b, from, place_of(k, i), UNPACK_WIDE));
+        ir_store(b, to, at, ir_load(b, from, place_of(b, i), UNPACK_WIDE));
         ir_end(b);
     }
 }
 
 /* Scratch [rows, k] of f16: rows [first, first + rows) of the shard, a lane a chunk; where one lane
  * is all, of f32, a group a row. */
-static beryl_status unpack_rows(lowering *l, const graph_node *node, const tile_tiled_product *p,
-                                uint32_t first, uint32_t rows, uint64_t bytes, beryl_error *error) {
+static beryl_status unpack_rows(lowering *l, const tile_tiled_product *p, uint32_t first,
+                                uint32_t rows, uint64_t bytes) {
     const bool one = tile_is_host(l);
     const uint32_t lanes = one ? 1 : UNPACK_LANES;
     tile_kernel kernel, *k = &kernel;
     tile_weight w;
-    tile_begin(k, l, node, "linear_unpack", lanes);
-    ir_builder *b = k->b;
+    ir_builder *b = tile_begin(k, l, "linear_unpack", lanes);
     if (p->stored) tile_weight_stored(&w, k, "weights", p->weight, p->shard, p->k);
     else tile_weight_plain(&w, k, "weights", p->weight, p->k);
     const uint32_t each = w.runs * TILE_RUN / 2, all = lanes * each; /* words: of a lane, a group */
@@ -186,39 +183,38 @@ static beryl_status unpack_rows(lowering *l, const graph_node *node, const tile_
               to = one ? out : ir_workgroup(b, IR_U32, all + all / UNPACK_RUN * UNPACK_WIDE);
     ir_id from = tile_u32(k, "first", first), count = tile_u32(k, "rows", rows),
           blocks = tile_u32(k, "blocks", w.blocks);
-    ir_id depth = tile_mul(k, blocks, p->k / w.blocks), units = tile_mul(k, blocks, w.chunks);
+    ir_id depth = tile_mul(b, blocks, p->k / w.blocks), units = tile_mul(b, blocks, w.chunks);
     ir_id lane = tile_lane(k), row = one ? lane : ir_div(b, lane, units),
           unit = one ? lane : ir_mod(b, lane, units), values[4];
-    ir_id begin = one ? IR_NO_ID : tile_mul(k, tile_group(k), all);
+    ir_id begin = one ? IR_NO_ID : tile_mul(b, tile_group(b), all);
     tile_chunk c;
     ir_if(b, ir_lt(b, row, count));
     if (one) unit = ir_loop(b, ir_u32(b, 0), units, ir_u32(b, 1));
-    ir_id block = tile_div(k, unit, w.chunks), part = tile_rem(k, unit, w.chunks);
+    ir_id block = tile_div(b, unit, w.chunks), part = tile_rem(b, unit, w.chunks);
     tile_chunk_load(&w, ir_add(b, row, from), block, part, &c);
     for (uint32_t run = 0; run < w.runs; run++) {
         ir_id at = ir_add(b, ir_mul(b, row, depth), tile_run_at(&w, block, part, run));
-        if (!one) at = place_of(k, ir_sub(b, tile_div(k, at, 2), begin));
+        if (!one) at = place_of(b, ir_sub(b, tile_div(b, at, 2), begin));
         tile_run_load(&w, &c, run, values);
         for (uint32_t i = 0; i < TILE_RUN / k->wide; i++)
-            if (one) ir_store(b, to, tile_add(k, at, i * k->wide), values[i]);
+            if (one) ir_store(b, to, tile_add(b, at, i * k->wide), values[i]);
             else
-                ir_store(b, to, tile_add(k, at, i * k->wide / 2),
+                ir_store(b, to, tile_add(b, at, i * k->wide / 2),
                          ir_bitcast(b, IR_U32, k->wide / 2, ir_cast(b, IR_F16, values[i])));
     }
     if (one) ir_end(b);
     ir_end(b);
-    if (!one) store_unpacked(k, to, out, begin, tile_div(k, ir_mul(b, count, depth), 2), each);
-    return tile_end(k, (lower_count){one ? rows : (uint64_t)rows * w.blocks * w.chunks, 0}, lanes,
-                    error);
+    if (!one) store_unpacked(k, to, out, begin, tile_div(b, ir_mul(b, count, depth), 2), each);
+    return tile_end(k, (lower_count){one ? rows : (uint64_t)rows * w.blocks * w.chunks, 0}, lanes);
 }
 
 ir_id tile_tiled_expert_rows(tile_kernel *k, const tile_tiled_product *p, ir_id expert, ir_id *rows,
                              ir_id *column) {
     const store_shard *shard = &lower_stored(k->l, p->weight)->shard[p->shard];
     ir_builder *b = k->b;
-    ir_id first = tile_mul(k, expert, p->m), begin = tile_u32(k, "begin", shard->row),
+    ir_id first = tile_mul(b, expert, p->m), begin = tile_u32(k, "begin", shard->row),
           end = tile_u32(k, "end", shard->row + shard->n_row);
-    end = ir_min(b, tile_add(k, first, p->m), end);
+    end = ir_min(b, tile_add(b, first, p->m), end);
     ir_id from = ir_min(b, ir_max(b, first, begin), end);
     *rows = ir_sub(b, end, from);
     *column = ir_add(b, *column, ir_sub(b, from, first));
@@ -252,7 +248,10 @@ static void low_declare(tile_kernel *k, const tile_tiled_product *p, uint32_t to
     ir_builder *b = k->b;
     tile_matrix w;
     lower_matrix x;
-    if (!tile_matrix_of(k->l, p->low_w[0], &w) || !lower_vectors_of(k->l, p->low[0], &x)) return;
+    const bool known =
+        tile_matrix_of(k->l, p->low_w[0], &w) && lower_vectors_of(k->l, p->low[0], &x);
+    assert(known); /* tile_tiled_adds */
+    (void)known;
     low->x = tile_read(k, "low", p->low[0]);
     low->w = tile_shard(k, "low_weights", p->low_w[0], 0, IR_F16);
     low->x_offset = tile_u32(k, "low_offset", x.offset);
@@ -264,17 +263,15 @@ static void low_declare(tile_kernel *k, const tile_tiled_product *p, uint32_t to
     lower_bytes(k->l, base_type_row_bytes(w.type, w.k) * w.m);
 }
 
-/* What is a half already is not rounded. */
 static ir_id half_value(ir_builder *b, ir_id x) {
-    const ir_instruction *i = ir_at(b, x), *from = i->op == IR_CAST ? ir_at(b, i->in[0]) : NULL;
-    if (i->type == IR_F16) return x;
-    return from && from->type == IR_F16 ? i->in[0] : tile_half(b, x);
+    const ir_id before = tile_before(b, IR_F16, x);
+    if (ir_at(b, x)->type == IR_F16) return x;
+    return before == IR_NO_ID ? tile_half(b, x) : before;
 }
 
 /* Term i of a sum: of vector v and row r; left and right are those at min(i, last). */
-static void low_term(tile_kernel *k, const low_terms *low, ir_id i, ir_id depth, ir_id v, ir_id r,
+static void low_term(ir_builder *b, const low_terms *low, ir_id i, ir_id depth, ir_id v, ir_id r,
                      ir_id *left, ir_id *right) {
-    ir_builder *b = k->b;
     const ir_id own = ir_lt(b, i, depth), turn = ir_sub(b, ir_max(b, i, depth), depth),
                 x = ir_load(b, low->x,
                             ir_add(b, ir_add(b, ir_mul(b, v, low->x_stride), low->x_offset), turn),
@@ -287,9 +284,8 @@ static void low_term(tile_kernel *k, const low_terms *low, ir_id i, ir_id depth,
 
 /* Rows [first, first + m) of the shard, or of the scratch that holds them (bytes: its size), to
  * rows [to, to + m) of the result; or of each expert all that lie in the shard. */
-static beryl_status multiply(lowering *l, const graph_node *node, const tile_tiled_product *p,
-                             bool halves, uint64_t unpacked, uint32_t first, uint32_t to,
-                             uint32_t m, beryl_error *error) {
+static beryl_status multiply(lowering *l, const tile_tiled_product *p, bool halves,
+                             uint64_t unpacked, uint32_t first, uint32_t to, uint32_t m) {
     const tile_grouped *by = p->by;
     const ir_type half = half_of(l, p);
     const uint32_t width = by ? p->m : graph_tensor_at(l->g, p->weight)->dim[0].size,
@@ -297,8 +293,7 @@ static beryl_status multiply(lowering *l, const graph_node *node, const tile_til
     tile_kernel kernel, *k = &kernel;
     tile_weight w = {.k = NULL};
     ir_memory weights = {0}, list = {0}, x;
-    tile_begin(k, l, node, by ? "linear_grouped" : "linear_tiled", 1);
-    ir_builder *b = k->b;
+    ir_builder *b = tile_begin(k, l, by ? "linear_grouped" : "linear_tiled", 1);
     if (unpacked)
         weights =
             tile_scratch(k, "weights", SCRATCH_WEIGHT, unpacked, halves ? IR_F16 : IR_F32, IR_READ);
@@ -326,17 +321,17 @@ static beryl_status multiply(lowering *l, const graph_node *node, const tile_til
     if (by) {
         ir_id expert =
             ir_loop_marked(b, zero, ir_u32(b, by->n_expert), one, IR_PARALLEL, DIM_EXPERT);
-        tile_grouped_range(k, list, expert, &pairs, &n);
+        tile_grouped_range(b, list, expert, &pairs, &n);
         if (p->stored && lower_stored(l, p->weight)->n_shard > 1)
             start = tile_tiled_expert_rows(k, p, expert, &rows, &out_offset);
-        else start = tile_mul(k, expert, m);
+        else start = tile_mul(b, expert, m);
     }
     ir_id v = ir_loop_marked(b, zero, n, one, IR_PARALLEL, DIM_VECTOR),
           r = ir_loop_marked(b, zero, rows, one, IR_PARALLEL, DIM_ROW);
     ir_set(b, sum, ir_f32(b, 0));
     const ir_id turn = ir_loop_marked(b, zero, adds ? low.all : depth, one, IR_REDUCE, DIM_K);
     ir_id i = adds ? ir_min(b, turn, low.last) : turn, vector = v, right;
-    if (by) vector = tile_div(k, tile_grouped_pair(k, by, list, pairs, v), by->share);
+    if (by) vector = tile_div(b, tile_grouped_pair(b, by, list, pairs, v), by->share);
     ir_id left =
         ir_cast(b, IR_F32,
                 ir_load(b, x, ir_add(b, ir_add(b, ir_mul(b, vector, x_stride), x_offset), i), 1));
@@ -347,10 +342,10 @@ static beryl_status multiply(lowering *l, const graph_node *node, const tile_til
     if (halves && half == IR_F16 && !unpacked &&
         (by || graph_tensor_at(l->g, p->weight)->type != TYPE_F16))
         right = ir_cast(b, IR_F32, ir_cast(b, IR_F16, right));
-    if (adds) low_term(k, &low, turn, depth, v, r, &left, &right);
+    if (adds) low_term(b, &low, turn, depth, v, r, &left, &right);
     ir_set(b, sum, ir_fma(b, left, right, ir_get(b, sum)));
     ir_end(b);
-    ir_id result = by ? tile_grouped_pair(k, by, list, pairs, v) : v;
+    ir_id result = by ? tile_grouped_pair(b, by, list, pairs, v) : v;
     if (p->end)
         tree_end_store(&end, result, ir_add(b, r, out_offset), (ir_id[]){ir_get(b, sum), IR_NO_ID});
     else
@@ -359,22 +354,21 @@ static beryl_status multiply(lowering *l, const graph_node *node, const tile_til
     ir_end(b), ir_end(b);
     if (!by)
         return tile_end_marked(k, (lower_count[IR_DIM_MAX]){p->n, {m, 0}},
-                               (uint64_t[IR_DIM_MAX]){p->bound, m, p->k + rank}, error);
+                               (uint64_t[IR_DIM_MAX]){p->bound, m, p->k + rank});
     ir_end(b);
     /* Experts have more or fewer: tiles for half as many more, groups for many times as many,
      * since groups without any cost little. */
     return tile_end_marked(
         k, (lower_count[IR_DIM_MAX]){{SPREAD * spread, 0}, {m, 0}, {0, 0}, {by->n_expert, 0}},
-        (uint64_t[IR_DIM_MAX]){(3ull * spread + 1) / 2, m, p->k, by->n_expert}, error);
+        (uint64_t[IR_DIM_MAX]){(3ull * spread + 1) / 2, m, p->k, by->n_expert});
 }
 
 /* Parts of the sums of few rows: parts[part, v, r]. */
-static beryl_status multiply_parts(lowering *l, const graph_node *node, const tile_tiled_product *p,
-                                   bool halves, const tile_split *split, beryl_error *error) {
+static beryl_status multiply_parts(lowering *l, const tile_tiled_product *p, bool halves,
+                                   const tile_split *split) {
     tile_kernel kernel, *k = &kernel;
     tile_weight w;
-    tile_begin(k, l, node, "linear_parts", 1);
-    ir_builder *b = k->b;
+    ir_builder *b = tile_begin(k, l, "linear_parts", 1);
     if (p->stored) tile_weight_stored(&w, k, "weights", p->weight, p->shard, p->k);
     else tile_weight_plain(&w, k, "weights", p->weight, p->k);
     const ir_memory x = vectors_memory(k, p, halves),
@@ -385,7 +379,7 @@ static beryl_status multiply_parts(lowering *l, const graph_node *node, const ti
                 m = ir_u32(b, p->m), zero = ir_u32(b, 0), one = ir_u32(b, 1);
     ir_id x_offset, x_stride, from, length;
     vectors_place(k, p, halves, &x_offset, &x_stride);
-    const ir_id part = tile_split_open(k, split, ir_u32(b, p->k), DIM_EXPERT, &from, &length),
+    const ir_id part = tile_split_open(b, split, ir_u32(b, p->k), DIM_EXPERT, &from, &length),
                 v = ir_loop_marked(b, zero, n, one, IR_PARALLEL, DIM_VECTOR),
                 r = ir_loop_marked(b, zero, m, one, IR_PARALLEL, DIM_ROW);
     ir_set(b, sum, ir_f32(b, 0));
@@ -401,16 +395,14 @@ static beryl_status multiply_parts(lowering *l, const graph_node *node, const ti
     ir_store(b, parts, ir_add(b, ir_mul(b, row, m), r), ir_get(b, sum));
     ir_end(b), ir_end(b), ir_end(b);
     return tile_end_marked(k, (lower_count[IR_DIM_MAX]){p->n, {p->m, 0}, {0, 0}, {split->n, 0}},
-                           (uint64_t[IR_DIM_MAX]){p->bound, p->m, split->each, split->n}, error);
+                           (uint64_t[IR_DIM_MAX]){p->bound, p->m, split->each, split->n});
 }
 
-static beryl_status add_parts(lowering *l, const graph_node *node, const tile_tiled_product *p,
-                              const tile_split *split, beryl_error *error) {
+static beryl_status add_parts(lowering *l, const tile_tiled_product *p, const tile_split *split) {
     tile_kernel kernel, *k = &kernel;
     tree_walk end;
     ir_memory out = {0};
-    tile_begin(k, l, node, "linear_sum", 1);
-    ir_builder *b = k->b;
+    ir_builder *b = tile_begin(k, l, "linear_sum", 1);
     const ir_memory parts = tile_scratch(k, "parts", SCRATCH_PARTS, split->bytes, IR_F32, IR_READ);
     if (p->end) tree_end_declare(&end, k, p->end);
     else out = tile_write(k, "out", p->out);
@@ -422,18 +414,16 @@ static beryl_status add_parts(lowering *l, const graph_node *node, const tile_ti
     const ir_id v = ir_loop_marked(b, zero, n, one, IR_PARALLEL, DIM_VECTOR),
                 r = ir_loop_marked(b, zero, m, one, IR_PARALLEL, DIM_ROW),
                 at = ir_add(b, ir_mul(b, v, m), r), size = ir_mul(b, n, m),
-                sum = tile_split_sum(k, split, ir_u32(b, p->k), parts, at, size);
+                sum = tile_split_sum(b, split, ir_u32(b, p->k), parts, at, size);
     if (p->end) tree_end_store(&end, v, ir_add(b, r, column), (ir_id[]){sum, IR_NO_ID});
     else ir_store(b, out, ir_add(b, ir_add(b, ir_mul(b, v, stride), column), r), sum);
     ir_end(b), ir_end(b);
     return tile_end_marked(k, (lower_count[IR_DIM_MAX]){p->n, {p->m, 0}},
-                           (uint64_t[IR_DIM_MAX]){p->bound, p->m}, error);
+                           (uint64_t[IR_DIM_MAX]){p->bound, p->m});
 }
 
 /* A piece after the other, through one scratch. */
-static beryl_status multiply_unpacked(lowering *l, const graph_node *node,
-                                      const tile_tiled_product *p, bool halves,
-                                      beryl_error *error) {
+static beryl_status multiply_unpacked(lowering *l, const tile_tiled_product *p, bool halves) {
     const uint64_t row = (uint64_t)p->k * (halves ? 2 : 4);
     uint64_t most = (halves ? SCRATCH_MAX : SCRATCH_MAX_HOST) / row / ROWS_UNIT * ROWS_UNIT;
     beryl_status status = BERYL_OK;
@@ -441,32 +431,29 @@ static beryl_status multiply_unpacked(lowering *l, const graph_node *node,
     if (most > p->m) most = p->m;
     for (uint32_t done = 0; done < p->m && status == BERYL_OK; done += (uint32_t)most) {
         const uint32_t m = p->m - done < most ? p->m - done : (uint32_t)most;
-        status = unpack_rows(l, node, p, p->first + done, m, most * row, error);
-        if (status == BERYL_OK)
-            status = multiply(l, node, p, halves, most * row, 0, p->to + done, m, error);
+        status = unpack_rows(l, p, p->first + done, m, most * row);
+        if (status == BERYL_OK) status = multiply(l, p, halves, most * row, 0, p->to + done, m);
     }
     return status;
 }
 
-beryl_status tile_tiled(lowering *l, const graph_node *node, const tile_tiled_product *p,
-                        beryl_error *error) {
+beryl_status tile_tiled(lowering *l, const tile_tiled_product *p) {
     const base_type type = graph_tensor_at(l->g, p->weight)->type;
     const bool halves = rounds(l, type, p->bound, p->k);
     const bool dots = !halves && p->stored && (p->m >= DOTS_ROWS || p->low[0]) &&
                       tile_dots_wants(l, type, p->by ? p->by->bound : p->bound, p->k);
     beryl_status status =
-        halves && !p->rounded && !are_halves(l, p) ? halve_vectors(l, node, p, error) : BERYL_OK;
+        halves && !p->rounded && !are_halves(l, p) ? halve_vectors(l, p) : BERYL_OK;
     if (status != BERYL_OK) return status;
     const bool packed = base_type_is_quantised(type) || (type == TYPE_BF16 && p->k % TILE_RUN == 0);
     if (p->by) {
         const uint32_t n_shard = p->stored ? lower_stored(l, p->weight)->n_shard : 1;
         tile_tiled_product shard = *p;
         for (; status == BERYL_OK && shard.shard < n_shard; shard.shard++, shard.rounded = true)
-            status = dots ? tile_dots(l, node, &shard, error)
-                          : multiply(l, node, &shard, halves, 0, 0, 0, p->m, error);
+            status = dots ? tile_dots(l, &shard) : multiply(l, &shard, halves, 0, 0, 0, p->m);
         return status;
     }
-    if (dots) return tile_dots(l, node, p, error);
+    if (dots) return tile_dots(l, p);
     /* few results, as an adapter's A has, or in a training: elsewhere a dispatch more is felt */
     const bool ranks = p->m <= RANKS && p->k >= RANKS_DEPTH,
                few = p->m < p->bound && (l->g->segments || ranks);
@@ -476,11 +463,11 @@ beryl_status tile_tiled(lowering *l, const graph_node *node, const tile_tiled_pr
                              : few ? tile_split_of(l, p->bound, p->m, (lower_count){p->k, 0}, p->k)
                                    : tile_split_halves(l, p->bound, p->m, p->k);
     if (split.n > 1) {
-        status = multiply_parts(l, node, p, halves, &split, error);
-        return status == BERYL_OK ? add_parts(l, node, p, &split, error) : status;
+        status = multiply_parts(l, p, halves, &split);
+        return status == BERYL_OK ? add_parts(l, p, &split) : status;
     }
     if (tile_is_host(l) ? type != TYPE_F32
                         : halves && packed && p->bound >= FROM_UNPACKED && p->m >= DOTS_ROWS)
-        return multiply_unpacked(l, node, p, halves, error);
-    return multiply(l, node, p, halves, 0, p->first, p->to, p->m, error);
+        return multiply_unpacked(l, p, halves);
+    return multiply(l, p, halves, 0, p->first, p->to, p->m);
 }

@@ -40,7 +40,6 @@ bool tile_tiled_adds(const lowering *l, const graph_node *linear);
 /* Would matrix units wait for the tree at the end of the product, which makes n sums? */
 bool tile_tiled_waits(const lowering *l, const tree *t, uint64_t n);
 /* The vectors may get a dispatch before, and the weight's pieces. by: its list is there. */
-beryl_status tile_tiled(lowering *l, const graph_node *node, const tile_tiled_product *p,
-                        beryl_error *error);
+beryl_status tile_tiled(lowering *l, const tile_tiled_product *p);
 
 #endif

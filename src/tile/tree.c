@@ -630,23 +630,22 @@ ir_id tree_place(tree_walk *c, ir_id left, uint32_t each, bool clamp, ir_id *at)
     memcpy(at, c->offset, sizeof c->offset);
     for (uint32_t t = 0; t < c->t.n_tensor; t++) {
         in_order[t] = tile_is_host(c->k->l) && !clamp && lower_walk_in_order(w, t, each);
-        if (in_order[t])
-            at[t] = ir_add(b, at[t], tile_mul(c->k, left, w->stride[t][w->n - 1] * each));
+        if (in_order[t]) at[t] = ir_add(b, at[t], tile_mul(b, left, w->stride[t][w->n - 1] * each));
     }
     for (uint32_t i = w->n; i-- > 0;) {
         const bool constant = !w->size[i].extent;
         ir_id here = left;
         if (i)
-            here = constant ? tile_rem(c->k, left, (uint32_t)w->size[i].factor)
+            here = constant ? tile_rem(b, left, (uint32_t)w->size[i].factor)
                             : ir_mod(b, left, c->size[i]);
         else if (clamp) here = ir_min(b, left, ir_sub(b, c->size[0], ir_u32(b, 1)));
         if (i)
-            left = constant ? tile_div(c->k, left, (uint32_t)w->size[i].factor)
+            left = constant ? tile_div(b, left, (uint32_t)w->size[i].factor)
                             : ir_div(b, left, c->size[i]);
         for (uint32_t t = 0; t < c->t.n_tensor; t++)
             if (w->stride[t][i] && !in_order[t])
                 at[t] = ir_add(b, at[t],
-                               tile_mul(c->k, here, w->stride[t][i] * (i + 1 == w->n ? each : 1)));
+                               tile_mul(b, here, w->stride[t][i] * (i + 1 == w->n ? each : 1)));
     }
     return left;
 }
@@ -661,7 +660,8 @@ static ir_id size_of(tree_walk *c, uint32_t i, bool rest, ir_id x) {
     const lower_count n = c->along.size[i];
     if (n.extent)
         return rest ? ir_mod(c->k->b, x, c->along_size[i]) : ir_div(c->k->b, x, c->along_size[i]);
-    return rest ? tile_rem(c->k, x, (uint32_t)n.factor) : tile_div(c->k, x, (uint32_t)n.factor);
+    return rest ? tile_rem(c->k->b, x, (uint32_t)n.factor)
+                : tile_div(c->k->b, x, (uint32_t)n.factor);
 }
 
 void tree_spot_at(tree_walk *c, tree_spot *s, uint32_t wide, ir_id i) {
@@ -674,7 +674,7 @@ void tree_spot_at(tree_walk *c, tree_spot *s, uint32_t wide, ir_id i) {
         if (d) i = size_of(c, d, false, i);
         for (uint32_t t = 0; t < c->t.n_tensor; t++)
             if (c->along.stride[t][d])
-                s->at[t] = ir_add(b, s->at[t], tile_mul(c->k, here, c->along.stride[t][d]));
+                s->at[t] = ir_add(b, s->at[t], tile_mul(b, here, c->along.stride[t][d]));
     }
 }
 
@@ -682,7 +682,7 @@ void tree_spot_at(tree_walk *c, tree_spot *s, uint32_t wide, ir_id i) {
 static ir_id loaded(tree_walk *c, const tree_spot *s, uint32_t t) {
     ir_builder *b = c->k->b;
     const uint32_t ahead = c->t.ahead[t];
-    const ir_id at = ahead ? ir_add(b, s->at[t], tile_mul(c->k, s->turn, ahead)) : s->at[t];
+    const ir_id at = ahead ? ir_add(b, s->at[t], tile_mul(b, s->turn, ahead)) : s->at[t];
     const ir_id x =
         tile_number(b, c->t.seen[t].type, tree_load(c, t, at, c->step[t] ? s->wide : 1));
     return ir_splat(b, x, s->wide);

@@ -34,18 +34,17 @@ uint32_t tree_low(const tree *t) {
 ir_id tree_low_value(tree_walk *c, const tree_spot *s, const tree_value *v) {
     ir_builder *b = c->k->b;
     const uint32_t matrix = v->in[0], row = v->in[1];
-    ir_id at = ir_add(b, s->at[matrix], tile_mul(c->k, s->column, v->low)), x[TREE_LOW_MAX / 4],
-          y[4];
+    ir_id at = ir_add(b, s->at[matrix], tile_mul(b, s->column, v->low)), x[TREE_LOW_MAX / 4], y[4];
     for (uint32_t i = 0; i < v->low; i += 4)
-        x[i / 4] = ir_load(b, c->memory[row], tile_add(c->k, s->at[row], i), 4);
+        x[i / 4] = ir_load(b, c->memory[row], tile_add(b, s->at[row], i), 4);
     for (uint32_t k = 0; k < s->wide; k++) {
         ir_id sum = IR_NO_ID;
         for (uint32_t i = 0; i < v->low; i += 4) {
-            ir_id a = ir_load(b, c->memory[matrix], tile_add(c->k, at, k * v->low + i), 4);
+            ir_id a = ir_load(b, c->memory[matrix], tile_add(b, at, k * v->low + i), 4);
             a = ir_cast(b, IR_F32, a);
             sum = i ? ir_fma(b, a, x[i / 4], sum) : ir_mul(b, a, x[0]);
         }
-        y[k] = tile_sum_vector(c->k, sum);
+        y[k] = tile_sum_vector(b, sum);
     }
     return s->wide == 1 ? y[0] : ir_compose(b, y, s->wide);
 }

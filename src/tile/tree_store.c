@@ -9,17 +9,16 @@ ir_id tree_load(tree_walk *c, uint32_t t, ir_id at, uint32_t wide) {
     ir_id each[APART_MAX];
     if (BUILD_IS_SMALL || !c->apart || wide == 1) return ir_load(c->k->b, c->memory[t], at, wide);
     for (uint32_t i = 0; i < wide; i++)
-        each[i] = ir_load(c->k->b, c->memory[t], tile_add(c->k, at, i * c->step[t]), 1);
+        each[i] = ir_load(c->k->b, c->memory[t], tile_add(c->k->b, at, i * c->step[t]), 1);
     return ir_compose(c->k->b, each, wide);
 }
 
-/* As memory has it. What was rounded to that type is not rounded again. */
+/* As memory has it. */
 static ir_id element_of(ir_builder *b, const graph_tensor *t, ir_id x) {
     const ir_type to = tile_element(t->type);
     if (BUILD_HAS_C_TEXTS && t->narrow) return tile_half(b, x);
-    const ir_instruction *i = ir_at(b, x),
-                         *from = i && i->op == IR_CAST ? ir_at(b, i->in[0]) : NULL;
-    return from && from->type == to && i->type == IR_F32 ? i->in[0] : ir_cast(b, to, x);
+    const ir_id before = tile_before(b, to, x);
+    return before == IR_NO_ID ? ir_cast(b, to, x) : before;
 }
 
 static void store(tree_walk *c, tree_spot *s, uint32_t out) {

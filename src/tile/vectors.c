@@ -112,7 +112,7 @@ static tile_int8_vectors rounded_in_scratch(tile_matvec *m, const vectors_plan *
 void tile_vectors_begin(tile_vectors *v, tile_matvec *m, const vectors_plan *p, bool made) {
     tile_kernel *k = &m->k;
     *v = (tile_vectors){.m = m, .w = p, .kind = made ? VECTORS_PLAIN : p->kind};
-    v->first = tile_mul(k, ir_group(k->b, 1), m->c.n_x);
+    v->first = tile_mul(k->b, ir_group(k->b, 1), m->c.n_x);
     if (v->kind == VECTORS_TREE) {
         v->walk = (tree_walk){.k = k, .t = p->t};
         tree_walk_rows(&v->walk);
@@ -145,7 +145,7 @@ void tile_vectors_begin(tile_vectors *v, tile_matvec *m, const vectors_plan *p, 
 /* Number of vector i of this workgroup; beyond the last: the last. */
 static ir_id vector_of(tile_vectors *v, uint32_t i) {
     ir_builder *b = v->m->k.b;
-    return ir_min(b, tile_add(&v->m->k, v->first, i), ir_sub(b, v->n, ir_u32(b, 1)));
+    return ir_min(b, tile_add(b, v->first, i), ir_sub(b, v->n, ir_u32(b, 1)));
 }
 
 /* ---- as it lies ------------------------------------------------------------------------------ */
@@ -155,8 +155,7 @@ static ir_id four_plain(void *user, uint32_t i, uint32_t e, ir_id u) {
     ir_builder *b = v->m->k.b;
     (void)e;
     return ir_load(
-        b, v->x,
-        ir_add(b, ir_fma(b, vector_of(v, i), v->x_stride, v->x_offset), tile_mul(&v->m->k, u, 4)),
+        b, v->x, ir_add(b, ir_fma(b, vector_of(v, i), v->x_stride, v->x_offset), tile_mul(b, u, 4)),
         4);
 }
 
@@ -170,12 +169,11 @@ typedef struct fours { /* of this lane */
 
 /* The sum over the row, of squares where it is for their mean. */
 static ir_id stat_of(tile_vectors *v, fours *own, const tree_stat *s) {
-    tile_kernel *k = &v->m->k;
-    ir_builder *b = k->b;
+    ir_builder *b = v->m->k.b;
     ir_id sum = IR_NO_ID, each = ir_f32(b, 1 / (float)v->m->length);
     for (uint32_t e = 0; e < own->n; e++) {
         ir_id x = tree_value_at(&v->walk, &own->at[e], s->of);
-        x = tile_sum_vector(k, s->kind == TREE_RMS_OVER ? ir_mul(b, x, x) : x);
+        x = tile_sum_vector(b, s->kind == TREE_RMS_OVER ? ir_mul(b, x, x) : x);
         if (own->holds[e] != IR_NO_ID) x = ir_select(b, own->holds[e], x, ir_f32(b, 0));
         sum = sum == IR_NO_ID ? x : ir_add(b, sum, x);
     }
@@ -199,7 +197,7 @@ static void store_level(tile_vectors *v, uint32_t i, fours *own) {
     }
     if (!any) return;
     ir_if(b, ir_and(b, ir_eq(b, ir_group(b, 0), ir_u32(b, 0)),
-                    ir_lt(b, tile_add(c->k, v->first, i), v->n)));
+                    ir_lt(b, tile_add(b, v->first, i), v->n)));
     for (uint32_t e = 0; e < own->n; e++) {
         if (own->holds[e] != IR_NO_ID) ir_if(b, own->holds[e]);
         tree_store(c, &own->at[e], c->level);
@@ -210,10 +208,9 @@ static void store_level(tile_vectors *v, uint32_t i, fours *own) {
 
 /* Of LOW_LANES columns neighbouring lanes have parts, which are added: lane n has the sum of column
  * n. */
-static ir_id share_sums(tile_kernel *k, ir_id *parts, ir_id lane) {
-    ir_builder *b = k->b;
+static ir_id share_sums(ir_builder *b, ir_id *parts, ir_id lane) {
     for (uint32_t mask = 1; mask < LOW_LANES; mask *= 2) {
-        ir_id odd = ir_ne(b, tile_and(k, lane, mask), ir_u32(b, 0));
+        ir_id odd = ir_ne(b, tile_and(b, lane, mask), ir_u32(b, 0));
         for (uint32_t i = 0; i < LOW_LANES / 2 / mask; i++) {
             ir_id own = ir_select(b, odd, parts[2 * i + 1], parts[2 * i]),
                   other = ir_select(b, odd, parts[2 * i], parts[2 * i + 1]);
@@ -226,29 +223,28 @@ static ir_id share_sums(tile_kernel *k, ir_id *parts, ir_id lane) {
 /* Of a value of low rank, in workgroup memory: neighbouring lanes have parts of a column. */
 static void make_low(tile_vectors *v, const tree_value *x) {
     tree_walk *c = &v->walk;
-    tile_kernel *k = c->k;
-    ir_builder *b = k->b;
+    ir_builder *b = c->k->b;
     const uint32_t length = v->m->length, step = v->m->c.wg / LOW_LANES, wide = 4 * LOW_LANES;
     const ir_memory matrix = c->memory[x->in[0]];
-    ir_id local = ir_local(b, 0), lane = tile_rem(k, local, LOW_LANES), part = tile_mul(k, lane, 4),
-          first = tile_div(k, local, LOW_LANES), last = ir_u32(b, length - 1),
+    ir_id local = ir_local(b, 0), lane = tile_rem(b, local, LOW_LANES), part = tile_mul(b, lane, 4),
+          first = tile_div(b, local, LOW_LANES), last = ir_u32(b, length - 1),
           at = ir_add(b, c->row[x->in[0]], part), row[TREE_LOW_MAX / 4], parts[LOW_LANES];
     for (uint32_t i = 0; i < x->low; i += wide)
         row[i / wide] =
-            ir_load(b, c->memory[x->in[1]], ir_add(b, c->row[x->in[1]], tile_add(k, part, i)), 4);
+            ir_load(b, c->memory[x->in[1]], ir_add(b, c->row[x->in[1]], tile_add(b, part, i)), 4);
     for (uint32_t begin = 0; begin < length; begin += LOW_LANES * step) {
         for (uint32_t n = 0; n < LOW_LANES; n++) {
-            ir_id own = ir_min(b, tile_add(k, first, begin + n * step), last), sum = IR_NO_ID;
+            ir_id own = ir_min(b, tile_add(b, first, begin + n * step), last), sum = IR_NO_ID;
             for (uint32_t i = 0; i < x->low; i += wide) {
                 ir_id a =
-                    ir_load(b, matrix, ir_add(b, at, tile_add(k, tile_mul(k, own, x->low), i)), 4);
+                    ir_load(b, matrix, ir_add(b, at, tile_add(b, tile_mul(b, own, x->low), i)), 4);
                 a = ir_cast(b, IR_F32, a);
                 sum = i ? ir_fma(b, a, row[i / wide], sum) : ir_mul(b, a, row[0]);
             }
-            parts[n] = tile_sum_vector(k, sum);
+            parts[n] = tile_sum_vector(b, sum);
         }
-        ir_id sum = share_sums(k, parts, lane),
-              column = tile_add(k, ir_add(b, first, tile_mul(k, lane, step)), begin);
+        ir_id sum = share_sums(b, parts, lane),
+              column = tile_add(b, ir_add(b, first, tile_mul(b, lane, step)), begin);
         const bool whole = begin + LOW_LANES * step <= length;
         if (!whole) ir_if(b, ir_le(b, column, last));
         ir_store(b, v->low, column, sum);
@@ -273,7 +269,7 @@ static void make_tree(tile_vectors *v, uint32_t i) {
         ir_id u = tile_matvec_own(v->m, e);
         own.holds[e] = whole ? IR_NO_ID : ir_le(b, u, ir_u32(b, last));
         if (!whole) u = ir_min(b, u, ir_u32(b, last));
-        tree_spot_at(c, &own.at[e], 4, tile_mul(c->k, u, 4));
+        tree_spot_at(c, &own.at[e], 4, tile_mul(b, u, 4));
         for (uint32_t n = 0; n < c->t.n_value; n++)
             if (c->t.values[n].kind == TREE_INPUT) tree_value_at(c, &own.at[e], n);
     }
@@ -300,18 +296,17 @@ static ir_id four_made(void *user, uint32_t i, uint32_t e, ir_id u) {
  * gave; IR_NO_ID: none. */
 static void merge_some(tile_vectors *v, ir_id head, ir_id column, ir_id begin, uint32_t n,
                        ir_id *most, ir_id *total, ir_id *sum, bool guard) {
-    tile_kernel *k = &v->m->k;
-    ir_builder *b = k->b;
+    ir_builder *b = v->m->k.b;
     const fused_matvec *f = v->w->merge;
     ir_id best[MERGE_EACH], weight[MERGE_EACH], has[MERGE_EACH], x[MERGE_EACH],
         low = ir_f32(b, -3.0e38f), zero = ir_f32(b, 0), now = *most;
     for (uint32_t s = 0; s < n; s++) {
-        ir_id piece = tile_add(k, begin, s),
+        ir_id piece = tile_add(b, begin, s),
               inside = guard ? ir_lt(b, piece, ir_u32(b, f->n_split)) : ir_bool(b, true);
         if (guard) piece = ir_min(b, piece, ir_u32(b, f->n_split - 1));
-        piece = ir_add(b, tile_mul(k, head, f->n_split), piece);
-        ir_id both = ir_load(b, v->stats, tile_mul(k, piece, 2), 2);
-        x[s] = ir_load(b, v->x, ir_add(b, tile_mul(k, piece, f->head_dim), column), 4);
+        piece = ir_add(b, tile_mul(b, head, f->n_split), piece);
+        ir_id both = ir_load(b, v->stats, tile_mul(b, piece, 2), 2);
+        x[s] = ir_load(b, v->x, ir_add(b, tile_mul(b, piece, f->head_dim), column), 4);
         weight[s] = ir_extract(b, both, 1);
         has[s] = ir_and(b, inside, ir_gt(b, weight[s], zero)); /* else a piece without keys */
         best[s] = ir_select(b, has[s], ir_extract(b, both, 0), low);
@@ -336,12 +331,11 @@ static void merge_some(tile_vectors *v, ir_id head, ir_id column, ir_id begin, u
 
 static ir_id four_merged(void *user, uint32_t i, uint32_t e, ir_id u) {
     tile_vectors *v = user;
-    tile_kernel *k = &v->m->k;
-    ir_builder *b = k->b;
+    ir_builder *b = v->m->k.b;
     const fused_matvec *f = v->w->merge;
-    ir_id at = tile_mul(k, u, 4), most = IR_NO_ID, total = IR_NO_ID, sum = IR_NO_ID;
-    ir_id head = ir_add(b, tile_mul(k, vector_of(v, i), f->n_head), tile_div(k, at, f->head_dim)),
-          column = tile_rem(k, at, f->head_dim);
+    ir_id at = tile_mul(b, u, 4), most = IR_NO_ID, total = IR_NO_ID, sum = IR_NO_ID;
+    ir_id head = ir_add(b, tile_mul(b, vector_of(v, i), f->n_head), tile_div(b, at, f->head_dim)),
+          column = tile_rem(b, at, f->head_dim);
     const uint32_t first = f->n_split < MERGE_EACH ? f->n_split : MERGE_EACH;
     (void)e;
     merge_some(v, head, column, ir_u32(b, 0), first, &most, &total, &sum, false);
@@ -384,13 +378,12 @@ static ir_id copy_at(tile_vectors *v, uint32_t i, uint32_t n, bool *whole) {
 /* This lane's of n things, `width` words each. */
 static void copy_load(tile_vectors *v, uint32_t n, ir_memory from, ir_id first, uint32_t width,
                       ir_id values[VECTORS_OWN_MAX]) {
-    tile_kernel *k = &v->m->k;
-    ir_builder *b = k->b;
+    ir_builder *b = v->m->k.b;
     bool whole;
     for (uint32_t i = 0; i < whole_over(n, v->m->c.wg); i++) {
         ir_id at = copy_at(v, i, n, &whole);
         if (!whole) at = ir_min(b, at, ir_u32(b, n - 1));
-        values[i] = ir_load(b, from, ir_add(b, first, tile_mul(k, at, width)), width);
+        values[i] = ir_load(b, from, ir_add(b, first, tile_mul(b, at, width)), width);
     }
 }
 
@@ -407,18 +400,17 @@ static void copy_store(tile_vectors *v, uint32_t n, const ir_id values[VECTORS_O
 }
 
 static void copy_bytes(tile_vectors *v, ir_id group, ir_id bytes) {
-    tile_kernel *k = &v->m->k;
-    ir_id at = matvec_place(v->m, 0, tile_div(k, group, 4), tile_rem(k, tile_div(k, group, 2), 2),
-                            tile_rem(k, group, 2));
-    ir_store(k->b, v->m->x, tile_mul(k, at, 4), bytes);
+    ir_builder *b = v->m->k.b;
+    ir_id at = matvec_place(v->m, 0, tile_div(b, group, 4), tile_rem(b, tile_div(b, group, 2), 2),
+                            tile_rem(b, group, 2));
+    ir_store(b, v->m->x, tile_mul(b, at, 4), bytes);
 }
 
 static void copy_factors(tile_vectors *v, ir_id block, ir_id factors) {
-    tile_kernel *k = &v->m->k;
-    ir_builder *b = k->b;
+    ir_builder *b = v->m->k.b;
     ir_id scale = ir_bitcast(b, IR_F32, 1, ir_extract(b, factors, 0)), sums[2];
     matvec_sums_of(b, ir_extract(b, factors, 1), sums);
-    ir_id all = ir_cast(b, IR_F32, ir_add(b, sums[0], sums[1])), at = tile_mul(k, block, 2);
+    ir_id all = ir_cast(b, IR_F32, ir_add(b, sums[0], sums[1])), at = tile_mul(b, block, 2);
     ir_store(b, v->m->scales, at, ir_compose(b, (ir_id[]){scale, ir_mul(b, scale, all)}, 2));
     if (v->m->with_halves) ir_store(b, v->m->halves, at, ir_compose(b, sums, 2));
 }
@@ -521,8 +513,8 @@ static void take_own(tile_vectors *v) {
  * many as a lane asks for. Where dispatches begin early all are to find a unit at once. */
 static uint32_t rows_of(const lowering *l, const vectors_plan *p, const tile_matvec *m,
                         uint32_t others) {
-    const uint32_t units = l->caps->compute_units ? l->caps->compute_units : UNITS_UNKNOWN,
-                   each = units / p->rows.bound, taken = tile_is_wgsl(l->caps) ? 0 : others,
+    const uint32_t units = tile_units(l->caps), each = units / p->rows.bound,
+                   taken = tile_is_wgsl(l->caps) ? 0 : others,
                    rows = whole_over(p->low.rows, each > taken ? each - taken : 1);
     return whole_least(rows > 2 ? rows : 2, FACTORS_ASKED_MAX / tile_matvec_each(m));
 }
@@ -542,9 +534,9 @@ static void open_low(tile_vectors *v, const vectors_plan *p, uint32_t others, ti
     f->scales = tile_read(k, "low_scales", low->factors);
     f->made = tile_vectors_low(k, p, IR_READ_WRITE);
     f->several = true;
-    f->scales_at[0] = tile_mul(k, v->first, low->stride);
-    f->made_at = tile_mul(k, v->first, low->rows);
-    f->begin = tile_mul(k, tile_add(k, group, (uint32_t)-others), f->apart);
+    f->scales_at[0] = tile_mul(b, v->first, low->stride);
+    f->made_at = tile_mul(b, v->first, low->rows);
+    f->begin = tile_mul(b, tile_add(b, group, (uint32_t)-others), f->apart);
     f->end = ir_u32(b, low->rows);
     if (others) f->end = ir_select(b, ir_lt(b, group, ir_u32(b, others)), f->begin, f->end);
     lower_bytes(k->l, low->rows * base_type_row_bytes(low->type, p->rows.k));
@@ -578,19 +570,18 @@ static uint32_t make_with_low(tile_vectors *v, const vectors_plan *p, bool stays
 }
 
 /* A workgroup a vector, as in a product's own kernel; with rows of A, several. */
-static beryl_status made_separately(lowering *l, const graph_node *node, const vectors_plan *p,
-                                    beryl_error *error) {
+static beryl_status made_separately(lowering *l, const vectors_plan *p) {
     const matvec_choice c = apart_of(l, p);
     const bool low = BUILD_HAS_JOINED_ADAPTERS && p->low.rows,
                stays = low && !p->rounded && p->kind == VECTORS_PLAIN;
     uint32_t groups = 1;
     tile_matvec m;
     tile_vectors v;
-    tile_matvec_begin(&m, l, node, "vectors", &c, p->rows.k);
+    tile_matvec_begin(&m, l, "vectors", &c, p->rows.k);
     tile_vectors_begin(&v, &m, p, false);
     m.x_keep = true;
     m.x_round = p->rounded;
-    m.to_at = p->rounded ? v.first : tile_mul(&m.k, v.first, p->rows.k);
+    m.to_at = p->rounded ? v.first : tile_mul(m.k.b, v.first, p->rows.k);
     if (p->rounded) m.int8_to = rounded_in_scratch(&m, p, IR_READ_WRITE);
     else if (!stays)
         m.x_to = tile_scratch(&m.k, "to", TILE_SCRATCH_X, scratch_bytes(p), IR_F32, IR_READ_WRITE);
@@ -598,14 +589,12 @@ static beryl_status made_separately(lowering *l, const graph_node *node, const v
     tile_matvec_open_sums(&m);
     if (low) groups = make_with_low(&v, p, stays);
     else make_one(&v, 0);
-    return tile_end_3d(&m.k, (lower_count){groups, 0}, 1, p->rows.n, 1, (lower_count){1, 0}, 1,
-                       error);
+    return tile_end_3d(&m.k, (lower_count){groups, 0}, 1, p->rows.n, 1, (lower_count){1, 0});
 }
 
-beryl_status tile_vectors_separate(lowering *l, const graph_node *node, const vectors_plan *p,
-                                   beryl_error *error) {
+beryl_status tile_vectors_separate(lowering *l, const vectors_plan *p) {
     if (p->rounded || p->kind == VECTORS_MERGE || (BUILD_HAS_JOINED_ADAPTERS && p->low.rows))
-        return made_separately(l, node, p, error);
+        return made_separately(l, p);
     const graph_region all = graph_region_with(&p->before, p->x);
-    return tile_region(l, node, &all, "vectors", error);
+    return tile_region(l, &all, "vectors");
 }

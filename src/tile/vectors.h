@@ -75,7 +75,6 @@ void tile_vectors_make(tile_vectors *v);
 /* What that dispatch makes for products of low rank. */
 ir_memory tile_vectors_low(tile_kernel *k, const vectors_plan *p, ir_access access);
 /* That dispatch. */
-beryl_status tile_vectors_separate(lowering *l, const graph_node *node, const vectors_plan *p,
-                                   beryl_error *error);
+beryl_status tile_vectors_separate(lowering *l, const vectors_plan *p);
 
 #endif

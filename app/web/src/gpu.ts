@@ -68,7 +68,6 @@ const OP = {
 } as const;
 const FAULT = { INVALID: 1, NO_ROOM: 2, LOST: 3 } as const;
 const STATE = { READY: 2, FAILED: 3 } as const;
-/* Offsets in web_shared. */
 /** Offsets of web_shared. */
 export const SHARED = { done: 0, uploaded: 8, fault: 16, textSize: 20, text: 24, toldSize: 1024, told: 1028, full: 2028, settled: 2032 } as const;
 const TEXT = 1000; // bytes of a text there
