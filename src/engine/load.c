@@ -419,6 +419,7 @@ static beryl_status check_room(beryl_engine *e, bool *again, beryl_error *error)
     beryl_error why = {0};
     const graph_store *s = &e->store;
     beryl_status status = e->device ? device_settle(e->device, &why) : BERYL_OK;
+    if (status == BERYL_NO_DEVICE_MEMORY) engine_plans_close(e); /* before the store */
     *again = status == BERYL_NO_DEVICE_MEMORY && forgo_some(e);
     if (*again) return BERYL_OK;
     if (status == BERYL_NO_DEVICE_MEMORY)
@@ -501,6 +502,7 @@ typedef struct load {
     load_stage stage;
     uint64_t due; /* bytes of the upload behind which something else has its turn */
     bool checked; /* the kernels of the first plans */
+    uint64_t n_tried, n_trial;
 } load;
 
 /* While weights come, the load does all else in slices: where it has to wait for them, and so that
@@ -619,9 +621,8 @@ static beryl_status plans_ready(beryl_engine *e, beryl_error *error) {
 static beryl_status prepare(beryl_task *task, load *l) {
     beryl_engine *e = task->engine;
     beryl_error why = {0};
-    beryl_status status = read_merges(e, SLICE_SECONDS, &task->error);
-    if (status != BERYL_OK) return status;
-    status = make_first_plans(e, &why);
+    beryl_status status = read_merges(e, SLICE_SECONDS, &why);
+    if (status == BERYL_OK) status = make_first_plans(e, &why);
     if (status == BERYL_OK && compiles_aside(e)) status = make_other_plans(e, &why);
     if (status == BERYL_OK || status == BERYL_EVENT) return status;
     engine_plans_close(e); /* before the store that they lie on */
@@ -633,11 +634,19 @@ static beryl_status prepare(beryl_task *task, load *l) {
     return status;
 }
 
+/* The same while something else is waited for. */
+static beryl_status prepare_beside(beryl_task *task, load *l) {
+    const load_stage stage = l->stage;
+    const beryl_status status = prepare(task, l);
+    return status == BERYL_OK && l->stage == stage ? BERYL_PENDING : status;
+}
+
 /* A device whose kernels fail may pass for one that needs others: then plans are made again. */
-static beryl_status check_kernels(beryl_task *task, load *l, uint64_t *done, uint64_t *total) {
+static beryl_status check_kernels(beryl_task *task, load *l) {
     bool again;
     if (l->checked) return BERYL_OK;
-    beryl_status status = engine_check_step(task->engine, &again, done, total, &task->error);
+    beryl_status status =
+        engine_check_step(task->engine, &again, &l->n_tried, &l->n_trial, &task->error);
     l->checked = status == BERYL_OK && !again;
     if (status == BERYL_OK && again) l->stage = LOAD_PLANS - 1;
     return status;
@@ -649,34 +658,28 @@ static beryl_status check_kernels(beryl_task *task, load *l, uint64_t *done, uin
 static beryl_status do_beside(beryl_task *task, load *l) {
     beryl_engine *e = task->engine;
     device_ticket ticket;
-    uint64_t done, total;
     beryl_status status = device_poll(e->device, &ticket, &task->error);
-    if (status == BERYL_OK) status = prepare(task, l);
-    if (status != BERYL_OK || l->stage != LOAD_UPLOAD) return status;
+    if (status == BERYL_OK) status = prepare_beside(task, l);
+    if (status != BERYL_PENDING) return status;
     if (!device_caps_of(e->device)->in_order || plans_ready(e, NULL) != BERYL_OK)
         return BERYL_PENDING;
-    status = check_kernels(task, l, &done, &total);
+    status = check_kernels(task, l);
     if (l->stage != LOAD_UPLOAD || (status != BERYL_OK && status != BERYL_PENDING)) return status;
     status = make_other_plans(e, &task->error);
     return status == BERYL_OK ? BERYL_PENDING : status;
 }
 
-static beryl_status tell_upload(beryl_task *task) {
-    const graph_store *s = &task->engine->store;
-    return task_progress(task, "loading weights", s->upload_done, s->upload_total);
-}
-
 static beryl_status upload(beryl_task *task, load *l) {
     beryl_engine *e = task->engine;
-    const bool due = e->device && store_is_uploading(&e->store) && e->store.upload_done >= l->due;
-    beryl_status status = due ? BERYL_PENDING : store_upload_step(&e->store, &task->error);
-    if (status == BERYL_OK) status = prepare(task, l);
-    if (status == BERYL_PENDING && e->device) {
-        l->due = e->store.upload_done + SLICE_BYTES;
-        status = do_beside(task, l);
-        if (due && status == BERYL_PENDING) status = BERYL_EVENT;
+    const uint64_t done = e->store.upload_done;
+    if (e->device && done >= l->due && store_is_uploading(&e->store)) {
+        l->due = done + SLICE_BYTES;
+        const beryl_status status = do_beside(task, l);
+        if (status != BERYL_PENDING) return status;
     }
-    return status == BERYL_EVENT ? tell_upload(task) : status;
+    const beryl_status status = store_upload_step(&e->store, &task->error);
+    if (status == BERYL_OK) return prepare(task, l);
+    return status == BERYL_PENDING && e->device ? do_beside(task, l) : status;
 }
 
 static beryl_status compile_kernels(beryl_engine *e, load *l, beryl_error *error) {
@@ -696,7 +699,6 @@ static beryl_status load_stage_run(beryl_task *task, load *l) {
     beryl_error *error = &task->error;
     beryl_status status = BERYL_OK;
     bool again;
-    uint64_t done, total;
     switch (l->stage) {
     case LOAD_FIND: return find_file(e, error);
     case LOAD_HEADER: return read_headers(e, error);
@@ -713,26 +715,31 @@ static beryl_status load_stage_run(beryl_task *task, load *l) {
     case LOAD_PLACE: return make_model(e, error);
     case LOAD_ROOM:
         status = check_room(e, &again, error);
+        if (status == BERYL_PENDING) return prepare_beside(task, l);
         if (status == BERYL_OK) l->stage = again ? LOAD_PLACE - 1 : LOAD_PLANS;
-        return status == BERYL_OK && !again ? tell_upload(task) : status;
+        return status;
     case LOAD_PLANS: /* where a file's bytes need not be waited for */
-        status =
-            e->device && !base_source_is_file(&e->store.sources[0]) ? BERYL_OK : prepare(task, l);
-        return status == BERYL_EVENT ? tell_upload(task) : status;
+        return e->device && !base_source_is_file(&e->store.sources[0]) ? BERYL_OK
+                                                                       : prepare(task, l);
     case LOAD_UPLOAD: return upload(task, l);
     case LOAD_HASH: return format_gguf_hash(e->gguf, &e->model_hash, error);
     case LOAD_READY:
         status = compile_kernels(e, l, error);
         return status == BERYL_PENDING ? engine_compile_progress(task) : status;
-    case LOAD_CHECK:
-        status = check_kernels(task, l, &done, &total);
-        return status == BERYL_EVENT ? task_progress(task, "checking kernels", done, total)
-                                     : status;
-    case LOAD_REST:
-        status = make_other_plans(e, error);
-        return status == BERYL_EVENT ? tell_upload(task) : status;
+    case LOAD_CHECK: return check_kernels(task, l);
+    case LOAD_REST: return make_other_plans(e, error);
     }
     return BERYL_OK;
+}
+
+static beryl_status tell(beryl_task *task, const load *l) {
+    const graph_store *s = &task->engine->store;
+    if (l->stage == LOAD_UPLOAD)
+        return task_progress(task, "loading weights", s->upload_done, s->upload_total);
+    if (l->stage == LOAD_CHECK)
+        return task_progress(task, "checking kernels", l->n_tried, l->n_trial);
+    if (l->stage == LOAD_READY) return BERYL_EVENT;
+    return task_progress(task, l->stage == LOAD_REST ? "making more plans" : "making plans", 0, 0);
 }
 
 static beryl_status load_step(beryl_task *task) {
@@ -741,16 +748,17 @@ static beryl_status load_step(beryl_task *task) {
     if (task_is_cancelled(task))
         return base_fail(&task->error, BERYL_CANCELLED, "loading was cancelled");
     for (;;) {
-        const load_stage was = l->stage;
         beryl_status status = load_stage_run(task, l);
+        if (status == BERYL_EVENT) return tell(task, l);
         if (status != BERYL_OK) return status;
-        if (l->stage == LOAD_REST || (was == LOAD_TOKENIZER && e->options.vocabulary_only)) {
+        const bool only = e->options.vocabulary_only && l->stage == LOAD_TOKENIZER;
+        if (only || l->stage == LOAD_CHECK) {
             status = task_settle(task);
             if (status != BERYL_OK) return status;
-            e->loaded = true;
+            e->loaded = true; /* who does not wait may begin */
             e->stats.load_s = base_time() - e->load_started;
-            return BERYL_OK;
         }
+        if (only || l->stage == LOAD_REST) return BERYL_OK;
         ++l->stage;
         if (task_is_cancelled(task))
             return base_fail(&task->error, BERYL_CANCELLED, "loading was cancelled");

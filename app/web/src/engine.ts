@@ -208,7 +208,13 @@ export class Engine {
             engine = new Engine(gpu, bell, options);
             await engine.#start(module, options);
             const task = engine.call((x, frame) => x.engine_load(frame)).out();
-            for await (const event of engine.pump(task, signal)) onEvent?.(event);
+            const events = engine.pump(task, signal);
+            for (let next; !(next = await events.next()).done;) {
+                onEvent?.(next.value);
+                if (!("what" in next.value) || next.value.what !== "making more plans") continue;
+                void (async () => { for await (const _ of events); })().catch(() => undefined); // those that fail are made when they are needed
+                break;
+            }
             return engine;
         } catch (thrown) {
             if (engine) await engine.close();
