@@ -1,4 +1,5 @@
 /* load.c - opening an engine: from a name to weights on a device, in steps. */
+#include "base/build.h"
 #include "base/error.h"
 #include "base/file.h"
 #include "engine/engine.h"
@@ -547,7 +548,7 @@ static beryl_status open_towers(beryl_engine *e, beryl_error *error) {
 /* The header of the model's file, then that of its towers. A damaged file that was only found
  * beside the model is as none. */
 static beryl_status read_headers(beryl_engine *e, beryl_error *error) {
-    if (e->options.header_only) format_gguf_any_type(e->gguf);
+    if (!BUILD_IS_MODULE && e->options.header_only) format_gguf_any_type(e->gguf);
     beryl_status status = format_gguf_step(e->gguf, error);
     if (status != BERYL_OK) return status;
     const bool given = e->options.mmproj || e->mmproj_given;
@@ -703,7 +704,7 @@ static beryl_status load_stage_run(beryl_task *task, load *l) {
     case LOAD_FIND: return find_file(e, error);
     case LOAD_HEADER: return read_headers(e, error);
     case LOAD_TOKENIZER:
-        if (e->options.header_only) return judge(e, error);
+        if (!BUILD_IS_MODULE && e->options.header_only) return judge(e, error);
         status = gemma4_check_architecture(e->gguf, error);
         if (status == BERYL_OK) status = open_tokenizer(e, error);
         if (status == BERYL_OK) read_defaults(e);

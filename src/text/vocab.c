@@ -103,14 +103,6 @@ const text_merge *text_merge_find(const text_tokenizer *tok, int32_t left, int32
  * vocabulary). */
 enum { BLOCK = 32, BLOCKS = 32 /* between two looks at the time */ };
 
-static inline void ask_ahead(const void *at) {
-#ifdef __wasm__ /* where a load is the only way of asking */
-    (void)*(const volatile char *)at;
-#else
-    __builtin_prefetch(at);
-#endif
-}
-
 typedef struct split {
     base_view text, left, right;
     uint64_t hash[3]; /* of left, right, both joined */
@@ -137,20 +129,20 @@ static bool split_merge(const text_tokenizer *tok, size_t longest, char *joined,
 static void block_find(const text_tokenizer *tok, split *block, size_t n) {
     const base_view none = {"", 0};
     size_t mask = tok->n_slot - 1;
-    for (size_t i = 0; i < 3 * n; i++) ask_ahead(&tok->slots[block[i / 3].hash[i % 3] & mask]);
+    for (size_t i = 0; i < 3 * n; i++) __builtin_prefetch(&tok->slots[block[i / 3].hash[i % 3] & mask]);
     for (size_t i = 0; i < 3 * n; i++) {
         uint64_t slot = tok->slots[block[i / 3].hash[i % 3] & mask];
-        if (slot) ask_ahead(&tok->tokens[(uint32_t)slot - 1]);
+        if (slot) __builtin_prefetch(&tok->tokens[(uint32_t)slot - 1]);
     }
     for (size_t i = 0; i < 3 * n; i++) {
         uint64_t slot = tok->slots[block[i / 3].hash[i % 3] & mask];
-        if (slot) ask_ahead(tok->tokens[(uint32_t)slot - 1].data);
+        if (slot) __builtin_prefetch(tok->tokens[(uint32_t)slot - 1].data);
     }
     for (split *s = block; s < block + n; s++) {
         s->id[0] = find(tok, s->hash[0], s->left, none);
         s->id[1] = find(tok, s->hash[1], s->right, none);
         s->id[2] = find(tok, s->hash[2], s->left, s->right);
-        ask_ahead(&tok->merge_slots[merge_slot(tok, s->id[0], s->id[1])]);
+        __builtin_prefetch(&tok->merge_slots[merge_slot(tok, s->id[0], s->id[1])]);
     }
 }
 
