@@ -288,8 +288,7 @@ static beryl_status check_claim(const beryl_engine *e, beryl_error *error) {
  * imitates a device pays for it with time, and a page has to know what it asks for. */
 static uint64_t spare_memory(const beryl_engine *e) {
     const device_caps *caps = e->device ? device_caps_of(e->device) : NULL;
-    if (e->no_growth || !caps || caps->kind == DEVICE_SOFTWARE || !strcmp(caps->backend, "web"))
-        return 0;
+    if (BUILD_IS_MODULE || e->no_growth || !caps || caps->kind == DEVICE_SOFTWARE) return 0;
     const uint64_t memory =
         e->options.memory && e->options.memory < caps->memory ? e->options.memory : caps->memory;
     const uint64_t weights = format_gguf_data_size(e->gguf);
@@ -588,8 +587,7 @@ static beryl_status make_first_plans(beryl_engine *e, beryl_error *error) {
 /* What the next questions need. In a browser's software a compile takes the processor from the
  * first question's own step: there these plans wait until they are needed. */
 static beryl_status make_other_plans(beryl_engine *e, beryl_error *error) {
-    const device_caps *caps = e->device ? device_caps_of(e->device) : NULL;
-    if (caps && caps->kind == DEVICE_SOFTWARE && !strcmp(caps->backend, "web")) return BERYL_OK;
+    if (BUILD_IS_MODULE && device_caps_of(e->device)->kind == DEVICE_SOFTWARE) return BERYL_OK;
     engine_plan_kind kinds[5] = {PLAN_DECODE, PLAN_OUTPUT, PLAN_PREFILL};
     uint32_t n = 3;
     if (e->piece > ENGINE_PIECE) kinds[n++] = PLAN_OUTPUT_LONG;
@@ -601,8 +599,7 @@ static beryl_status make_other_plans(beryl_engine *e, beryl_error *error) {
 /* Is there a compiler that works through its list while the weights come? In a browser, and
  * where the device is the CPU, programs that are not needed yet only hold up those that are. */
 static bool compiles_aside(const beryl_engine *e) {
-    const device_caps *caps = e->device ? device_caps_of(e->device) : NULL;
-    return !caps || (!device_is_processor(caps) && strcmp(caps->backend, "web") != 0);
+    return !BUILD_IS_MODULE && (!e->device || !device_is_processor(device_caps_of(e->device)));
 }
 
 static beryl_status plans_ready(beryl_engine *e, beryl_error *error) {
