@@ -505,8 +505,8 @@ typedef struct load {
     uint64_t n_tried, n_trial;
 } load;
 
-/* While weights come, the load does all else in slices: where it has to wait for them, and so that
- * programs are compiled early, also now and then. A slice is short against what sources read ahead. */
+/* While weights come, the load does all else in slices: where it has to wait for them, and, so that
+ * programs are compiled early, now and then. A slice is short against what sources read ahead. */
 #define SLICE_SECONDS 0.004
 enum { SLICE_BYTES = 16 << 20 };
 
@@ -615,13 +615,13 @@ static beryl_status plans_ready(beryl_engine *e, beryl_error *error) {
     return status;
 }
 
-/* The vocabulary and the plans. EVENT: there is more to do. */
+/* The plans, which programs are compiled for meanwhile, then the vocabulary. EVENT: there is more. */
 static beryl_status prepare(beryl_task *task, load *l) {
     beryl_engine *e = task->engine;
     beryl_error why = {0};
-    beryl_status status = read_merges(e, SLICE_SECONDS, &why);
-    if (status == BERYL_OK) status = make_first_plans(e, &why);
+    beryl_status status = make_first_plans(e, &why);
     if (status == BERYL_OK && compiles_aside(e)) status = make_other_plans(e, &why);
+    if (status == BERYL_OK) status = read_merges(e, SLICE_SECONDS, &why);
     if (status == BERYL_OK || status == BERYL_EVENT) return status;
     engine_plans_close(e); /* before the store that they lie on */
     if (status == BERYL_NO_DEVICE_MEMORY && forgo_some(e)) {
@@ -662,9 +662,7 @@ static beryl_status do_beside(beryl_task *task, load *l) {
     if (!device_caps_of(e->device)->in_order || plans_ready(e, NULL) != BERYL_OK)
         return BERYL_PENDING;
     status = check_kernels(task, l);
-    if (l->stage != LOAD_UPLOAD || (status != BERYL_OK && status != BERYL_PENDING)) return status;
-    status = make_other_plans(e, &task->error);
-    return status == BERYL_OK ? BERYL_PENDING : status;
+    return status == BERYL_OK && l->stage == LOAD_UPLOAD ? BERYL_PENDING : status;
 }
 
 static beryl_status upload(beryl_task *task, load *l) {

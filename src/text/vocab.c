@@ -129,7 +129,8 @@ static bool split_merge(const text_tokenizer *tok, size_t longest, char *joined,
 static void block_find(const text_tokenizer *tok, split *block, size_t n) {
     const base_view none = {"", 0};
     size_t mask = tok->n_slot - 1;
-    for (size_t i = 0; i < 3 * n; i++) __builtin_prefetch(&tok->slots[block[i / 3].hash[i % 3] & mask]);
+    for (size_t i = 0; i < 3 * n; i++)
+        __builtin_prefetch(&tok->slots[block[i / 3].hash[i % 3] & mask]);
     for (size_t i = 0; i < 3 * n; i++) {
         uint64_t slot = tok->slots[block[i / 3].hash[i % 3] & mask];
         if (slot) __builtin_prefetch(&tok->tokens[(uint32_t)slot - 1]);

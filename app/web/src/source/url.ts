@@ -31,8 +31,6 @@ const TELL = 50;
 /** Milliseconds between two looks at what another tab has brought. */
 const LOOK = 100;
 const PATIENCE = 5_000;
-/** Milliseconds for a piece: what comes faster takes so much of the disk's time that reading what is kept waits for it. */
-const SWIFT = 10;
 /** A far read up to this size is not worth a piece. */
 const SMALL = 256 * 1024;
 /** What a server without ranges and a browser without storage may send at most. */
@@ -169,8 +167,6 @@ class UrlSource implements StoredSource {
     #spare: Uint8Array<ArrayBuffer>[] = []; // memory of pieces left behind, for others: what was used before costs no page of new memory. With those that have theirs at most #most
     #room: (() => void)[] = []; // those who wait for memory
     #taken = 0; // pieces that have theirs
-    #behind = 0; // reads of what is kept that are under way while more comes
-    #swift = false; // which comes fast
     readonly #most: number;
     #first = 0; // pieces of the last read
     #last = -1;
@@ -318,7 +314,7 @@ class UrlSource implements StoredSource {
         const held = this.#pieces.get(i);
         if (!held && this.store && await this.#has(i)) {
             this.#lookAhead(i);
-            const bytes = await this.#late(this.store.read(i, offset, size, room, this.#file && size > SMALL ? this.#options.keeper?.read : undefined));
+            const bytes = await this.store.read(i, offset, size, room, this.#file && size > SMALL ? this.#options.keeper?.read : undefined);
             if (bytes?.length === size) return bytes;
         }
         const file = this.#file;
@@ -342,16 +338,6 @@ class UrlSource implements StoredSource {
         });
         this.#lookAhead(i);
         return await part;
-    }
-
-    /* A reader who comes later than the pieces takes what is kept of them before more come fast. */
-    async #late<T>(read: Promise<T>): Promise<T> {
-        this.#behind++;
-        try {
-            return await read;
-        } finally {
-            if (--this.#behind === 0) this.#wake();
-        }
     }
 
     #removed(): BerylError {
@@ -413,7 +399,7 @@ class UrlSource implements StoredSource {
             const own = this.#pieces.get(this.#first), starved = own && !own.begun;
             return [...this.#pieces.keys()].sort((a, b) => b - a).filter((k) => k > i || this.store?.has(k) || (starved && k > this.#last));
         };
-        while ((this.#behind && this.#swift && i > this.#last) || this.#taken >= this.#most && !this.#evict() && !(this.#options.keeper && ahead().some((k) => this.#drop(k)))) {
+        while (this.#taken >= this.#most && !this.#evict() && !(this.#options.keeper && ahead().some((k) => this.#drop(k)))) {
             await new Promise<void>((resolve) => { this.#room.push(resolve); });
             this.#check();
         }
@@ -452,11 +438,9 @@ class UrlSource implements StoredSource {
             if (kept?.length === size) return kept;
             if (!this.#file) throw this.#removed();
             const bytes = (size === PIECE ? this.#spare.pop() : undefined) ?? new Uint8Array(size);
-            const arrived = this.#file.readInto(bytes, i * PIECE, this.#ending.signal, (n) => this.#count(n), this.#more(i));
+            const arrived = this.#file.readInto(bytes, i * PIECE, this.#ending.signal, (n) => this.#count(n), this.#behind(i));
             begun();
-            const began = performance.now(), whole = await arrived;
-            this.#swift = performance.now() - began < SWIFT;
-            return whole as Uint8Array<ArrayBuffer>;
+            return await arrived as Uint8Array<ArrayBuffer>;
         } catch (thrown) {
             this.#taken--;
             throw thrown;
@@ -464,7 +448,7 @@ class UrlSource implements StoredSource {
     }
 
     /* Bytes behind piece i that a request may ask for with it. */
-    #more(i: number): number {
+    #behind(i: number): number {
         this.#row = i === this.#fetched + 1 ? this.#row + 1 : 0;
         this.#fetched = i;
         let k = i + 1;
