@@ -615,7 +615,7 @@ static beryl_status plans_ready(beryl_engine *e, beryl_error *error) {
     return status;
 }
 
-/* The plans, which programs are compiled for meanwhile, then the vocabulary. EVENT: there is more. */
+/* The plans, and while their programs are compiled the vocabulary. EVENT: there is more to do. */
 static beryl_status prepare(beryl_task *task, load *l) {
     beryl_engine *e = task->engine;
     beryl_error why = {0};

@@ -209,8 +209,7 @@ export class Engine {
             await engine.#start(module, options);
             const task = engine.call((x, frame) => x.engine_load(frame)).out();
             const events = engine.pump(task, signal);
-            for (let next; !(next = await events.next()).done;) {
-                onEvent?.(next.value);
+            for (let next; !(next = await events.next()).done; onEvent?.(next.value)) {
                 if (!("what" in next.value) || next.value.what !== "making more plans") continue;
                 void (async () => { for await (const _ of events); })().catch(() => undefined); // those that fail are made when they are needed
                 break;
