@@ -71,8 +71,30 @@ static void check_load(test *t, bool held) {
     s.file.close(s.file.user);
 }
 
+/* Compilers work while a file's weights come. */
+static void check_file(test *t) {
+    const beryl_engine_options options = {.size = sizeof options,
+                                          .model = DEFAULT_MODEL,
+                                          .device = "dummy",
+                                          .context = 256,
+                                          .no_cache = true};
+    slow s = {0};
+    beryl_error error = {0};
+    beryl_task *task = NULL;
+    beryl_status status = BERYL_OK;
+    CHECK_INT(t, beryl_engine_open(&options, &s.engine, &error), BERYL_OK);
+    if (s.engine) CHECK_INT(t, beryl_engine_load(s.engine, &task, &error), BERYL_OK);
+    while (task && !s.has_begun && step(&s, task, &status))
+        CHECK(t, s.has_begun || s.engine->store.upload_done == 0);
+    CHECK(t, s.has_begun && s.engine->plans[PLAN_OUTPUT_SMALL].exec &&
+                 s.engine->plans[PLAN_PREFILL].exec);
+    beryl_task_close(task);
+    beryl_engine_close(s.engine);
+}
+
 void test_load(test *t);
 void test_load(test *t) {
     if (test_case(t, "load/weights-come-before-plans")) check_load(t, false);
+    if (test_case(t, "load/plans-come-before-the-weights-of-a-file")) check_file(t);
     if (test_case(t, "load/all-else-is-done-while-a-source-says-not-yet")) check_load(t, true);
 }

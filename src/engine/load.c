@@ -712,7 +712,7 @@ static beryl_status load_stage_run(beryl_task *task, load *l) {
     case LOAD_ROOM:
         status = check_room(e, &again, error);
         if (status == BERYL_PENDING) return prepare_beside(task, l);
-        if (status == BERYL_OK) l->stage = again ? LOAD_PLACE - 1 : LOAD_PLANS;
+        if (status == BERYL_OK && again) l->stage = LOAD_PLACE - 1;
         return status;
     case LOAD_PLANS: /* where a file's bytes need not be waited for */
         return e->device && !base_source_is_file(&e->store.sources[0]) ? BERYL_OK
