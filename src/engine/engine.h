@@ -71,7 +71,8 @@ typedef struct engine_depth { /* how many decode steps are under way */
 
 typedef struct engine_plan {
     gemma4_text text;
-    graph_exec *exec; /* NULL: not made yet */
+    graph_exec *exec;   /* NULL: not made yet */
+    graph_exec *making; /* until then, once it is begun */
     uint32_t n_token, n_output;
     bool ready;
     engine_pace pace;
@@ -144,6 +145,7 @@ struct beryl_engine {
     bool mmproj_given;          /* that source */
     uint64_t model_hash;
     text_tokenizer *tokenizer; /* may be NULL after a load with header_only */
+    base_view *unread;         /* its texts, while merges are to be read; else NULL */
     /* header_only: why the file does not run; NULL: nothing stands against it */
     const char *why_not;
     text_chat_style style;
@@ -436,7 +438,10 @@ engine_plan_kind engine_plan_kind_of(const beryl_engine *engine, beryl_plan plan
 /* What a plan's graph is built with; kind may be with PLAN_ADAPTED, like that of
  * engine_plan_get. */
 gemma4_text_options engine_plan_options(const beryl_engine *engine, engine_plan_kind kind);
-/* Makes a plan unless there, OK when its programs are compiled. */
+/* Makes a plan unless there, for about so long. EVENT: there is more to make. */
+beryl_status engine_plan_make(beryl_engine *engine, engine_plan_kind kind, double seconds,
+                              beryl_error *error);
+/* The same to its end; OK when its programs are compiled. */
 beryl_status engine_plan_get(beryl_engine *engine, engine_plan_kind kind, engine_plan **plan,
                              beryl_error *error);
 void engine_plans_close(beryl_engine *engine);

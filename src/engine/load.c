@@ -1,8 +1,10 @@
 /* load.c - opening an engine: from a name to weights on a device, in steps. */
+#include "base/build.h"
 #include "base/error.h"
 #include "base/file.h"
 #include "engine/engine.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -121,7 +123,7 @@ static beryl_status open_tokenizer(beryl_engine *e, beryl_error *error) {
     base_view *tokens = NULL;
     int32_t *types = NULL, *eos = NULL, *suppress = NULL;
     size_t n_type = 0, n_eos = 0;
-    base_arena arena; /* types are read only now, and merges */
+    base_arena arena; /* types are read only now */
     base_arena_init(&arena, &e->heap);
     status =
         format_gguf_strings(g, "tokenizer.ggml.tokens", &e->arena, &tokens, &desc.n_token, error);
@@ -149,13 +151,24 @@ static beryl_status open_tokenizer(beryl_engine *e, beryl_error *error) {
         desc.tokens = tokens;
         desc.types = types;
         desc.next_merge = format_gguf_string_next;
+        desc.stepwise = true;
         desc.eos_ids = stops;
         desc.suppress = suppress;
         format_gguf_bool_or(g, "tokenizer.ggml.add_bos_token", true, &desc.add_bos, NULL);
         status = text_tokenizer_open(&e->heap, &desc, &e->tokenizer, error);
     }
     base_arena_fini(&arena);
-    return status == BERYL_OK ? trim_head(e, tokens, error) : status;
+    e->unread = tokens;
+    return status;
+}
+
+/* The rest of the vocabulary, for about so long. EVENT: there is more. */
+static beryl_status read_merges(beryl_engine *e, double seconds, beryl_error *error) {
+    if (!e->unread) return BERYL_OK;
+    beryl_status status = text_tokenizer_step(e->tokenizer, seconds, error);
+    if (status == BERYL_OK) status = trim_head(e, e->unread, error);
+    if (status == BERYL_OK) e->unread = NULL;
+    return status;
 }
 
 static void number_of(const base_json *params, const char *key, float *out) {
@@ -275,8 +288,7 @@ static beryl_status check_claim(const beryl_engine *e, beryl_error *error) {
  * imitates a device pays for it with time, and a page has to know what it asks for. */
 static uint64_t spare_memory(const beryl_engine *e) {
     const device_caps *caps = e->device ? device_caps_of(e->device) : NULL;
-    if (e->no_growth || !caps || caps->kind == DEVICE_SOFTWARE || !strcmp(caps->backend, "web"))
-        return 0;
+    if (BUILD_IS_MODULE || e->no_growth || !caps || caps->kind == DEVICE_SOFTWARE) return 0;
     const uint64_t memory =
         e->options.memory && e->options.memory < caps->memory ? e->options.memory : caps->memory;
     const uint64_t weights = format_gguf_data_size(e->gguf);
@@ -407,6 +419,7 @@ static beryl_status check_room(beryl_engine *e, bool *again, beryl_error *error)
     beryl_error why = {0};
     const graph_store *s = &e->store;
     beryl_status status = e->device ? device_settle(e->device, &why) : BERYL_OK;
+    if (status == BERYL_NO_DEVICE_MEMORY) engine_plans_close(e); /* before the store */
     *again = status == BERYL_NO_DEVICE_MEMORY && forgo_some(e);
     if (*again) return BERYL_OK;
     if (status == BERYL_NO_DEVICE_MEMORY)
@@ -458,6 +471,7 @@ static beryl_status judge(beryl_engine *e, beryl_error *error) {
     if (status == BERYL_OK) status = check_types(e->gguf, &why);
     if (status == BERYL_OK) status = check_weights(e, &why);
     if (status == BERYL_OK) status = open_tokenizer(e, &why);
+    if (status == BERYL_OK) status = read_merges(e, INFINITY, &why);
     if (status == BERYL_OK || status == BERYL_PENDING) return status;
     *error = why;
     if (status == BERYL_NO_MEMORY || status == BERYL_IO) return status;
@@ -480,8 +494,21 @@ typedef enum load_stage {
     LOAD_UPLOAD,
     LOAD_HASH,
     LOAD_READY,
-    LOAD_CHECK
+    LOAD_CHECK,
+    LOAD_REST
 } load_stage;
+
+typedef struct load {
+    load_stage stage;
+    uint64_t due; /* bytes of the upload behind which something else has its turn */
+    bool checked; /* the kernels of the first plans */
+    uint64_t n_tried, n_trial;
+} load;
+
+/* While weights come, the load does all else in slices: where it has to wait for them, and, so that
+ * programs are compiled early, now and then. A slice is short against what sources read ahead. */
+#define SLICE_SECONDS 0.004
+enum { SLICE_BYTES = 16 << 20 };
 
 static beryl_status find_file(beryl_engine *e, beryl_error *error) {
     if (e->source.read) {
@@ -520,7 +547,7 @@ static beryl_status open_towers(beryl_engine *e, beryl_error *error) {
 /* The header of the model's file, then that of its towers. A damaged file that was only found
  * beside the model is as none. */
 static beryl_status read_headers(beryl_engine *e, beryl_error *error) {
-    if (e->options.header_only) format_gguf_any_type(e->gguf);
+    if (!BUILD_IS_MODULE && e->options.header_only) format_gguf_any_type(e->gguf);
     beryl_status status = format_gguf_step(e->gguf, error);
     if (status != BERYL_OK) return status;
     const bool given = e->options.mmproj || e->mmproj_given;
@@ -534,182 +561,208 @@ static beryl_status read_headers(beryl_engine *e, beryl_error *error) {
     return BERYL_OK;
 }
 
-static beryl_status start(beryl_engine *e, const engine_plan_kind *kinds, size_t n,
-                          beryl_error *error) {
-    for (size_t i = 0; i < n; i++) {
-        engine_plan *plan;
-        beryl_status status = engine_plan_get(e, kinds[i], &plan, error);
-        if (status != BERYL_OK && status != BERYL_PENDING) return status;
-    }
-    return BERYL_OK;
+static beryl_status make_plans(beryl_engine *e, const engine_plan_kind *kinds, size_t n,
+                               beryl_error *error) {
+    beryl_status status = BERYL_OK;
+    for (size_t i = 0; status == BERYL_OK && i < n; i++)
+        status = engine_plan_make(e, kinds[i], SLICE_SECONDS, error);
+    return status;
 }
 
 /* What a short question needs. The load waits for these. On a processor, where a compile takes
  * longest, steps are compiled and checked while the question is read, or after it: the first
  * word needs none. */
-static beryl_status start_first_plans(beryl_engine *e, beryl_error *error) {
-    const engine_plan_kind kinds[] = {PLAN_OUTPUT_SMALL,
-                                      engine_has_near(e) ? PLAN_DECODE_NEAR : PLAN_DECODE};
+static uint32_t first_plans(const beryl_engine *e, engine_plan_kind kinds[2]) {
     const bool is_processor = e->device && device_is_processor(device_caps_of(e->device));
-    return start(e, kinds, is_processor ? 1 : 2, error);
+    kinds[0] = PLAN_OUTPUT_SMALL;
+    kinds[1] = engine_has_near(e) ? PLAN_DECODE_NEAR : PLAN_DECODE;
+    return is_processor ? 1 : 2;
+}
+
+static beryl_status make_first_plans(beryl_engine *e, beryl_error *error) {
+    engine_plan_kind kinds[2];
+    return make_plans(e, kinds, first_plans(e, kinds), error);
 }
 
 /* What the next questions need. In a browser's software a compile takes the processor from the
  * first question's own step: there these plans wait until they are needed. */
-static beryl_status start_other_plans(beryl_engine *e, beryl_error *error) {
-    const device_caps *caps = e->device ? device_caps_of(e->device) : NULL;
-    if (caps && caps->kind == DEVICE_SOFTWARE && !strcmp(caps->backend, "web")) return BERYL_OK;
+static beryl_status make_other_plans(beryl_engine *e, beryl_error *error) {
+    if (BUILD_IS_MODULE && device_caps_of(e->device)->kind == DEVICE_SOFTWARE) return BERYL_OK;
     engine_plan_kind kinds[5] = {PLAN_DECODE, PLAN_OUTPUT, PLAN_PREFILL};
     uint32_t n = 3;
     if (e->piece > ENGINE_PIECE) kinds[n++] = PLAN_OUTPUT_LONG;
     if (e->options.sessions > 1)
         kinds[n++] = e->options.sessions <= 8 ? PLAN_DECODE_8 : PLAN_DECODE_ALL;
-    return start(e, kinds, n, error);
+    return make_plans(e, kinds, n, error);
 }
 
 /* Is there a compiler that works through its list while the weights come? In a browser, and
  * where the device is the CPU, programs that are not needed yet only hold up those that are. */
 static bool compiles_aside(const beryl_engine *e) {
-    const device_caps *caps = e->device ? device_caps_of(e->device) : NULL;
-    return !caps || (!device_is_processor(caps) && strcmp(caps->backend, "web") != 0);
-}
-
-static beryl_status start_plans(beryl_engine *e, load_stage *stage, beryl_error *error) {
-    beryl_error why = {0};
-    beryl_status status = start_first_plans(e, &why);
-    if (status == BERYL_OK && compiles_aside(e)) status = start_other_plans(e, &why);
-    if (status == BERYL_OK) return status;
-    engine_plans_close(e); /* before the store that they lie on */
-    if (status == BERYL_NO_DEVICE_MEMORY && forgo_some(e)) {
-        *stage = LOAD_PLACE - 1;
-        return BERYL_OK;
-    }
-    *error = why;
-    return status;
+    return !BUILD_IS_MODULE && (!e->device || !device_is_processor(device_caps_of(e->device)));
 }
 
 static beryl_status plans_ready(beryl_engine *e, beryl_error *error) {
-    for (int k = 0; k < PLAN_COUNT; k++) {
+    engine_plan_kind kinds[2 + PLAN_COUNT];
+    uint32_t n = first_plans(e, kinds);
+    for (int k = 0; compiles_aside(e) && k < PLAN_COUNT; k++)
+        if (e->plans[k].exec) kinds[n++] = (engine_plan_kind)k;
+    beryl_status status = BERYL_OK;
+    for (uint32_t i = 0; status == BERYL_OK && i < n; i++) {
         engine_plan *plan;
-        if (!e->plans[k].exec) continue;
-        beryl_status status = engine_plan_get(e, (engine_plan_kind)k, &plan, error);
-        if (status != BERYL_OK) return status;
+        status = engine_plan_get(e, kinds[i], &plan, error);
     }
-    return BERYL_OK;
-}
-
-/* A device whose kernels fail may pass for one that needs others: then plans are made again. */
-static beryl_status check_kernels(beryl_task *task, load_stage *stage) {
-    bool again;
-    uint64_t done, total;
-    beryl_status status = engine_check_step(task->engine, &again, &done, &total, &task->error);
-    if (status == BERYL_EVENT) return task_progress(task, "checking kernels", done, total);
-    if (status == BERYL_OK && again) *stage = LOAD_PLANS - 1;
     return status;
 }
 
-/* While the upload waits, kernels are checked with other weights where writes and runs keep their
- * order. EVENT: one was, and the upload may go on. */
-static beryl_status check_beside(beryl_task *task, load_stage *stage) {
+/* The plans, and while their programs are compiled the vocabulary. EVENT: there is more to do. */
+static beryl_status prepare(beryl_task *task, load *l) {
+    beryl_engine *e = task->engine;
+    beryl_error why = {0};
+    beryl_status status = make_first_plans(e, &why);
+    if (status == BERYL_OK && compiles_aside(e)) status = make_other_plans(e, &why);
+    if (status == BERYL_OK) status = read_merges(e, SLICE_SECONDS, &why);
+    if (status == BERYL_OK || status == BERYL_EVENT) return status;
+    engine_plans_close(e); /* before the store that they lie on */
+    if (status == BERYL_NO_DEVICE_MEMORY && forgo_some(e)) {
+        l->stage = LOAD_PLACE - 1;
+        return BERYL_OK;
+    }
+    task->error = why;
+    return status;
+}
+
+/* The same while something else is waited for. */
+static beryl_status prepare_beside(beryl_task *task, load *l) {
+    const load_stage stage = l->stage;
+    const beryl_status status = prepare(task, l);
+    return status == BERYL_OK && l->stage == stage ? BERYL_PENDING : status;
+}
+
+/* A device whose kernels fail may pass for one that needs others: then plans are made again. */
+static beryl_status check_kernels(beryl_task *task, load *l) {
+    bool again;
+    if (l->checked) return BERYL_OK;
+    beryl_status status =
+        engine_check_step(task->engine, &again, &l->n_tried, &l->n_trial, &task->error);
+    l->checked = status == BERYL_OK && !again;
+    if (status == BERYL_OK && again) l->stage = LOAD_PLANS - 1;
+    return status;
+}
+
+/* Something else than the upload, of which kernels are checked with other weights, where writes and
+ * runs keep their order. EVENT: something was done. PENDING: nothing can be. OK: the upload is
+ * left. */
+static beryl_status do_beside(beryl_task *task, load *l) {
     beryl_engine *e = task->engine;
     device_ticket ticket;
-    bool again = false;
-    uint64_t done, total;
     beryl_status status = device_poll(e->device, &ticket, &task->error);
-    if (status != BERYL_OK) return status;
+    if (status == BERYL_OK) status = prepare_beside(task, l);
+    if (status != BERYL_PENDING) return status;
     if (!device_caps_of(e->device)->in_order || plans_ready(e, NULL) != BERYL_OK)
         return BERYL_PENDING;
-    status = engine_check_step(e, &again, &done, &total, &task->error);
-    if (status != BERYL_OK) return status;
-    if (again) *stage = LOAD_PLANS - 1;
-    return again ? BERYL_OK : BERYL_PENDING;
+    status = check_kernels(task, l);
+    return status == BERYL_OK && l->stage == LOAD_UPLOAD ? BERYL_PENDING : status;
 }
 
-static beryl_status upload(beryl_task *task, load_stage *stage) {
+static beryl_status upload(beryl_task *task, load *l) {
     beryl_engine *e = task->engine;
-    beryl_status status;
-    while ((status = store_upload_step(&e->store, &task->error)) == BERYL_PENDING && e->device) {
-        status = check_beside(task, stage);
-        if (status != BERYL_EVENT) return status;
+    const uint64_t done = e->store.upload_done;
+    if (e->device && done >= l->due && store_is_uploading(&e->store)) {
+        l->due = done + SLICE_BYTES;
+        const beryl_status status = do_beside(task, l);
+        if (status != BERYL_PENDING) return status;
     }
-    return status == BERYL_EVENT
-               ? task_progress(task, "loading weights", e->store.upload_done, e->store.upload_total)
-               : status;
+    const beryl_status status = store_upload_step(&e->store, &task->error);
+    if (status == BERYL_OK) return prepare(task, l);
+    return status == BERYL_PENDING && e->device ? do_beside(task, l) : status;
 }
 
-static beryl_status compile_kernels(beryl_engine *e, load_stage *stage, beryl_error *error) {
+static beryl_status compile_kernels(beryl_engine *e, load *l, beryl_error *error) {
     beryl_error why = {0};
     beryl_status status = plans_ready(e, &why);
     if ((status == BERYL_DEVICE || status == BERYL_UNSUPPORTED) && engine_check_broken(e, &why)) {
-        *stage = LOAD_PLANS - 1;
+        l->stage = LOAD_PLANS - 1;
         return BERYL_OK;
     }
     if (status != BERYL_OK) *error = why;
     return status;
 }
 
-/* One stage; OK goes on to the one after *stage. */
-static beryl_status load_stage_run(beryl_task *task, load_stage *stage) {
+/* One stage; OK goes on to the one after it. */
+static beryl_status load_stage_run(beryl_task *task, load *l) {
     beryl_engine *e = task->engine;
     beryl_error *error = &task->error;
     beryl_status status = BERYL_OK;
     bool again;
-    switch (*stage) {
+    switch (l->stage) {
     case LOAD_FIND: return find_file(e, error);
     case LOAD_HEADER: return read_headers(e, error);
     case LOAD_TOKENIZER:
-        if (e->options.header_only) return judge(e, error);
+        if (!BUILD_IS_MODULE && e->options.header_only) return judge(e, error);
         status = gemma4_check_architecture(e->gguf, error);
         if (status == BERYL_OK) status = open_tokenizer(e, error);
         if (status == BERYL_OK) read_defaults(e);
-        if (status == BERYL_OK && !e->options.vocabulary_only) check_template(e);
+        if (status != BERYL_OK) return status;
+        if (e->options.vocabulary_only) return read_merges(e, INFINITY, error);
+        check_template(e);
         return status;
     case LOAD_DEVICE: return open_device(e, error);
     case LOAD_PLACE: return make_model(e, error);
     case LOAD_ROOM:
         status = check_room(e, &again, error);
-        *stage = status != BERYL_OK ? LOAD_ROOM : again ? LOAD_PLACE - 1 : LOAD_PLANS;
-        return status == BERYL_OK && !again
-                   ? task_progress(task, "loading weights", 0, e->store.upload_total)
-                   : status;
-    case LOAD_PLANS: return start_plans(e, stage, error);
-    case LOAD_UPLOAD: return upload(task, stage);
+        if (status == BERYL_PENDING) return prepare_beside(task, l);
+        if (status == BERYL_OK && again) l->stage = LOAD_PLACE - 1;
+        return status;
+    case LOAD_PLANS: /* where a file's bytes need not be waited for */
+        return e->device && !base_source_is_file(&e->store.sources[0]) ? BERYL_OK
+                                                                       : prepare(task, l);
+    case LOAD_UPLOAD: return upload(task, l);
     case LOAD_HASH: return format_gguf_hash(e->gguf, &e->model_hash, error);
     case LOAD_READY:
-        status = compile_kernels(e, stage, error);
+        status = compile_kernels(e, l, error);
         return status == BERYL_PENDING ? engine_compile_progress(task) : status;
-    case LOAD_CHECK: return check_kernels(task, stage);
+    case LOAD_CHECK: return check_kernels(task, l);
+    case LOAD_REST: return make_other_plans(e, error);
     }
     return BERYL_OK;
 }
 
+static beryl_status tell(beryl_task *task, const load *l) {
+    const graph_store *s = &task->engine->store;
+    if (l->stage == LOAD_UPLOAD)
+        return task_progress(task, "loading weights", s->upload_done, s->upload_total);
+    if (l->stage == LOAD_CHECK)
+        return task_progress(task, "checking kernels", l->n_tried, l->n_trial);
+    if (l->stage == LOAD_READY) return BERYL_EVENT;
+    return task_progress(task, l->stage == LOAD_REST ? "making more plans" : "making plans", 0, 0);
+}
+
 static beryl_status load_step(beryl_task *task) {
     beryl_engine *e = task->engine;
-    load_stage *stage = task->state;
+    load *l = task->state;
     if (task_is_cancelled(task))
         return base_fail(&task->error, BERYL_CANCELLED, "loading was cancelled");
     for (;;) {
-        beryl_status status = load_stage_run(task, stage);
+        beryl_status status = load_stage_run(task, l);
+        if (status == BERYL_EVENT) return tell(task, l);
         if (status != BERYL_OK) return status;
-        bool last =
-            *stage == LOAD_CHECK || (*stage == LOAD_TOKENIZER && e->options.vocabulary_only);
-        if (last) {
-            if (!e->options.vocabulary_only && !compiles_aside(e))
-                status = start_other_plans(e, &task->error);
-            if (status == BERYL_OK) status = task_settle(task);
+        const bool only = e->options.vocabulary_only && l->stage == LOAD_TOKENIZER;
+        if (only || l->stage == LOAD_CHECK) {
+            status = task_settle(task);
             if (status != BERYL_OK) return status;
-            e->loaded = true;
+            e->loaded = true; /* who does not wait may begin */
             e->stats.load_s = base_time() - e->load_started;
-            return BERYL_OK;
         }
-        ++*stage;
+        if (only || l->stage == LOAD_REST) return BERYL_OK;
+        ++l->stage;
         if (task_is_cancelled(task))
             return base_fail(&task->error, BERYL_CANCELLED, "loading was cancelled");
     }
 }
 
 static void load_close(beryl_task *task) {
-    base_heap_give(&task->engine->heap, task->state, sizeof(load_stage));
+    base_heap_give(&task->engine->heap, task->state, sizeof(load));
 }
 
 beryl_status beryl_engine_load(beryl_engine *e, beryl_task **out, beryl_error *error) {
@@ -719,14 +772,14 @@ beryl_status beryl_engine_load(beryl_engine *e, beryl_task **out, beryl_error *e
     *out = NULL;
     if (e->load_started > 0)
         return base_fail(error, BERYL_MISUSE, "this engine was loaded before: open another one");
-    load_stage *stage = base_heap_take(&e->heap, sizeof *stage);
-    beryl_status status = stage ? task_open(e, NULL, load_step, out, error) : base_no_memory(error);
+    load *l = base_heap_take(&e->heap, sizeof *l);
+    beryl_status status = l ? task_open(e, NULL, load_step, out, error) : base_no_memory(error);
     if (status != BERYL_OK) {
-        base_heap_give(&e->heap, stage, sizeof *stage);
+        base_heap_give(&e->heap, l, sizeof *l);
         return status;
     }
-    *stage = LOAD_FIND;
-    (*out)->state = stage;
+    l->stage = LOAD_FIND;
+    (*out)->state = l;
     (*out)->close = load_close;
     e->load_started = base_time();
     return BERYL_OK;

@@ -3,6 +3,7 @@
 #include "base/error.h"
 #include "engine/engine.h"
 
+#include <math.h>
 #include <string.h>
 
 /* ---- plans ----------------------------------------------------------------------------------- */
@@ -52,26 +53,51 @@ bool engine_has_near(const beryl_engine *e) {
            e->model.context > ENGINE_NEAR;
 }
 
+static void plan_close(engine_plan *plan) {
+    graph_exec_close(plan->exec);
+    graph_exec_close(plan->making);
+    graph_close(plan->text.g);
+    *plan = (engine_plan){0};
+}
+
+static beryl_status plan_begin(beryl_engine *e, engine_plan_kind kind, beryl_error *error) {
+    engine_plan *plan = &e->plans[kind];
+    const gemma4_text_options options = engine_plan_options(e, kind);
+    const graph_exec_options how = {.exact = e->options.precision == BERYL_PRECISION_EXACT,
+                                    .stepwise = true};
+    plan->n_token = options.n_token;
+    plan->n_output = options.decode ? options.n_token : options.n_output;
+    beryl_status status =
+        gemma4_text_build(&e->model, &e->store, &e->heap, &options, &plan->text, error);
+    if (status == BERYL_OK)
+        status = graph_exec_open(plan->text.g, &e->store, &how, &plan->making, error);
+    return status == BERYL_OK ? BERYL_EVENT : status;
+}
+
+beryl_status engine_plan_make(beryl_engine *e, engine_plan_kind kind, double seconds,
+                              beryl_error *error) {
+    engine_plan *plan = &e->plans[kind];
+    if (plan->exec) return BERYL_OK;
+    beryl_status status =
+        plan->making ? graph_exec_make(plan->making, seconds, error) : plan_begin(e, kind, error);
+    if (status == BERYL_OK) {
+        plan->exec = plan->making;
+        plan->making = NULL;
+    } else if (status != BERYL_EVENT) {
+        plan_close(plan);
+    }
+    return status;
+}
+
 beryl_status engine_plan_get(beryl_engine *e, engine_plan_kind kind, engine_plan **out,
                              beryl_error *error) {
     engine_plan *plan = *out = &e->plans[kind];
+    beryl_status status;
     if (plan->ready) return BERYL_OK;
-    if (!plan->exec) {
-        gemma4_text_options options = engine_plan_options(e, kind);
-        beryl_status status =
-            gemma4_text_build(&e->model, &e->store, &e->heap, &options, &plan->text, error);
-        graph_exec_options how = {.exact = e->options.precision == BERYL_PRECISION_EXACT};
-        if (status == BERYL_OK)
-            status = graph_exec_open(plan->text.g, &e->store, &how, &plan->exec, error);
-        if (status != BERYL_OK) {
-            graph_close(plan->text.g);
-            *plan = (engine_plan){0};
-            return status;
-        }
-        plan->n_token = options.n_token;
-        plan->n_output = options.decode ? options.n_token : options.n_output;
-    }
-    beryl_status status = graph_exec_ready(plan->exec, error);
+    do {
+        status = engine_plan_make(e, kind, INFINITY, error);
+    } while (status == BERYL_EVENT);
+    if (status == BERYL_OK) status = graph_exec_ready(plan->exec, error);
     uint64_t done, total;
     /* else the load does it for all */
     if (status == BERYL_OK && e->loaded) status = engine_check_step(e, NULL, &done, &total, error);
@@ -82,11 +108,7 @@ beryl_status engine_plan_get(beryl_engine *e, engine_plan_kind kind, engine_plan
 
 static void plans_close(beryl_engine *e, int from) {
     engine_check_close(e); /* it borrows them */
-    for (int k = from; k < PLAN_ALL; k++) {
-        graph_exec_close(e->plans[k].exec);
-        graph_close(e->plans[k].text.g);
-        e->plans[k] = (engine_plan){0};
-    }
+    for (int k = from; k < PLAN_ALL; k++) plan_close(&e->plans[k]);
 }
 
 void engine_plans_close(beryl_engine *e) {

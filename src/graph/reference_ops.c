@@ -517,39 +517,50 @@ reference_keys reference_keys_of(const reference_call *c, uint32_t n) {
     return keys;
 }
 
-static void attend(const reference_call *c, uint32_t n, uint32_t head, double *scores, double *sum,
+/* The heads of one group: each row of a cache is read once for all of them. */
+static void attend(const reference_call *c, uint32_t n, uint32_t kv, double *scores, double *sum,
                    float *buffer) {
     const reference_tensor *q = &c->in[0], *k = &c->in[1], *v = &c->in[2];
-    const uint32_t d = q->dim[2], kv = head * k->dim[2] / q->dim[1];
+    const uint32_t d = q->dim[2], each = q->dim[1] / k->dim[2];
     const reference_keys keys = reference_keys_of(c, n);
-    const float *query = f32(q) + (uint64_t)n * q->t->stride[0] + (uint64_t)head * q->t->stride[1];
-    double most = -INFINITY, total = 0;
-    for (uint32_t j = keys.first; j < keys.end; j++) {
-        double *score = &scores[j - keys.first];
-        *score = dot(query, cache_row(k, keys.slot, j, kv, buffer), d) *
-                 (double)c->node->attr.attention.scale;
-        if (*score > most) most = *score;
+    const uint32_t n_key = keys.end - keys.first, *stride = q->t->stride;
+    const float *query = f32(q) + (uint64_t)n * stride[0] + (uint64_t)kv * each * stride[1];
+    float *to = f32(&c->out[0]) + ((uint64_t)n * q->dim[1] + (uint64_t)kv * each) * d;
+    for (uint32_t j = 0; j < n_key; j++) {
+        const float *key = cache_row(k, keys.slot, keys.first + j, kv, buffer);
+        for (uint32_t h = 0; h < each; h++)
+            scores[h * n_key + j] = dot(query + (uint64_t)h * stride[1], key, d) *
+                                    (double)c->node->attr.attention.scale;
     }
-    memset(sum, 0, d * sizeof *sum);
-    for (uint32_t j = keys.first; j < keys.end; j++) {
-        double p = exp(scores[j - keys.first] - most);
-        const float *value = cache_row(v, keys.slot, j, kv, buffer);
-        total += p;
-        for (uint32_t i = 0; i < d; i++) sum[i] += p * (double)value[i];
+    for (uint32_t h = 0; h < each; h++) {
+        double most = -INFINITY, *score = scores + h * n_key;
+        for (uint32_t j = 0; j < n_key; j++) most = fmax(most, score[j]);
+        for (uint32_t j = 0; j < n_key; j++) score[j] = exp(score[j] - most);
     }
-    float *to = f32(&c->out[0]) + ((uint64_t)n * q->dim[1] + head) * d;
-    for (uint32_t i = 0; i < d; i++) to[i] = keys.first < keys.end ? (float)(sum[i] / total) : 0;
+    memset(sum, 0, (size_t)each * d * sizeof *sum);
+    for (uint32_t j = 0; j < n_key; j++) {
+        const float *value = cache_row(v, keys.slot, keys.first + j, kv, buffer);
+        for (uint32_t h = 0; h < each; h++)
+            for (uint32_t i = 0; i < d; i++)
+                sum[h * d + i] += scores[h * n_key + j] * (double)value[i];
+    }
+    for (uint32_t h = 0; h < each; h++) {
+        double total = 0;
+        for (uint32_t j = 0; j < n_key; j++) total += scores[h * n_key + j];
+        for (uint32_t i = 0; i < d; i++)
+            to[h * d + i] = n_key ? (float)(sum[h * d + i] / total) : 0;
+    }
 }
 
 static beryl_status ref_attention(reference_call *c) {
-    const reference_tensor *q = &c->in[0];
-    const uint32_t d = q->dim[2], most = c->in[1].dim[1];
-    size_t bytes = (most + d) * sizeof(double) + d * sizeof(float);
+    const reference_tensor *q = &c->in[0], *k = &c->in[1];
+    const size_t d = q->dim[2], each = q->dim[1] / k->dim[2], n_score = each * k->dim[1],
+                 bytes = (n_score + each * d) * sizeof(double) + d * sizeof(float);
     double *memory = base_heap_resize(c->heap, NULL, 0, bytes);
     if (!memory) return base_no_memory(c->error);
     for (uint32_t n = 0; n < q->dim[0]; n++)
-        for (uint32_t h = 0; h < q->dim[1]; h++)
-            attend(c, n, h, memory, memory + most, (float *)(memory + most + d));
+        for (uint32_t kv = 0; kv < k->dim[2]; kv++)
+            attend(c, n, kv, memory, memory + n_score, (float *)(memory + n_score + each * d));
     base_heap_give(c->heap, memory, bytes);
     return BERYL_OK;
 }

@@ -38,6 +38,7 @@ typedef struct graph_exec_options {
     uint32_t segments; /* the first ones; 0: all */
     uint64_t room;     /* bytes for intermediates; 0: any */
     bool placed;       /* inputs have no memory on the host: who runs it writes where they lie */
+    bool stepwise;     /* graph_exec_make makes what runs; graphs with segments are made at once */
 } graph_exec_options;
 
 typedef struct graph_exec_info {
@@ -55,6 +56,8 @@ typedef struct graph_exec_info {
 /* g is borrowed and must outlive it; passes may mark its nodes dead and add fused ones. */
 beryl_status graph_exec_open(graph *g, graph_store *store, const graph_exec_options *options,
                              graph_exec **out, beryl_error *error);
+/* Makes one that was opened `stepwise`, for about so long. EVENT: there is more to make. */
+beryl_status graph_exec_make(graph_exec *e, double seconds, beryl_error *error);
 void graph_exec_close(graph_exec *e); /* its submits must be done. NULL is fine */
 /* PENDING while programs compile */
 beryl_status graph_exec_ready(graph_exec *e, beryl_error *error);

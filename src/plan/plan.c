@@ -2,12 +2,15 @@
 #include "plan/plan.h"
 #include "base/build.h"
 #include "base/error.h"
+#include "base/thread.h"
 #include "plan/node.h"
 #include "plan/pass.h"
 
+#include <math.h>
 #include <string.h>
 
-static beryl_status lower_all(graph_exec *e, beryl_error *error) {
+/* Nodes from where it stands on. EVENT: the time is over. */
+static beryl_status lower_until(graph_exec *e, double until, beryl_error *error) {
     lowering l = {.g = e->g,
                   .store = e->store,
                   .device = e->device,
@@ -20,11 +23,19 @@ static beryl_status lower_all(graph_exec *e, beryl_error *error) {
                   .draws = e->options.draws ? &e->options.draws : NULL,
                   .error = error};
     beryl_status status = lower_language(e->store, &l.language, error);
-    if (status == BERYL_OK && !e->options.unfused)
-        status = graph_pass_all(e->g, e->store, &e->options, error);
-    for (size_t i = 0; status == BERYL_OK && i < e->g->nodes.count; i++)
-        if (!e->g->nodes.data[i].dead) status = lower_node(&l, &e->g->nodes.data[i]);
+    while (status == BERYL_OK && e->n_lowered < e->g->nodes.count) {
+        const graph_node *node = &e->g->nodes.data[e->n_lowered++];
+        if (node->dead) continue;
+        status = lower_node(&l, node);
+        if (status == BERYL_OK && base_time() > until) status = BERYL_EVENT;
+    }
     return status;
+}
+
+static beryl_status begin(graph_exec *e, beryl_error *error) {
+    plan_record_init(&e->record, e->heap, e->g);
+    e->n_lowered = 0;
+    return e->options.unfused ? BERYL_OK : graph_pass_all(e->g, e->store, &e->options, error);
 }
 
 static beryl_status make_bindings(graph_exec *e, beryl_error *error) {
@@ -48,8 +59,8 @@ static beryl_status make_bindings(graph_exec *e, beryl_error *error) {
 }
 
 static beryl_status lay_out(graph_exec *e, beryl_error *error) {
-    plan_record_init(&e->record, e->heap, e->g);
-    const beryl_status status = lower_all(e, error);
+    beryl_status status = begin(e, error);
+    if (status == BERYL_OK) status = lower_until(e, INFINITY, error);
     return status == BERYL_OK ? plan_memory_init(&e->memory, &e->record, e->device, error) : status;
 }
 
@@ -156,9 +167,8 @@ static beryl_status lay_out_ways(graph_exec *e, beryl_error *error) {
     return status;
 }
 
-static beryl_status make_plan(graph_exec *e, bool segments, beryl_error *error) {
-    beryl_status status = segments ? lay_out_ways(e, error) : lay_out(e, error);
-    if (status == BERYL_OK) status = plan_memory_make(&e->memory, e->options.placed, error);
+static beryl_status make_plan(graph_exec *e, beryl_error *error) {
+    beryl_status status = plan_memory_make(&e->memory, e->options.placed, error);
     if (status == BERYL_OK) status = make_bindings(e, error);
     if (status != BERYL_OK) return status;
     const size_t n_step = e->record.steps.count,
@@ -184,14 +194,25 @@ beryl_status graph_exec_open(graph *g, graph_store *store, const graph_exec_opti
         if (e->options.recompute == GRAPH_RECOMPUTE) e->recomputes = some && some < n ? some : n;
         graph_recompute_first(g, e->recomputes);
     }
-    status = e->device ? make_plan(e, n > 0, error)
-                       : graph_reference_open(g, store, &e->reference, error);
+    e->whole = !e->device || !e->options.stepwise || n;
+    if (!e->device) status = graph_reference_open(g, store, &e->reference, error);
+    else status = n ? lay_out_ways(e, error) : e->whole ? lay_out(e, error) : begin(e, error);
+    if (status == BERYL_OK && e->device && e->whole) status = make_plan(e, error);
     if (status != BERYL_OK) {
         graph_exec_close(e);
         return status;
     }
     *out = e;
     return BERYL_OK;
+}
+
+beryl_status graph_exec_make(graph_exec *e, double seconds, beryl_error *error) {
+    if (e->whole) return BERYL_OK;
+    beryl_status status = lower_until(e, base_time() + seconds, error);
+    if (status == BERYL_OK) status = plan_memory_init(&e->memory, &e->record, e->device, error);
+    if (status == BERYL_OK) status = make_plan(e, error);
+    e->whole = status == BERYL_OK;
+    return status;
 }
 
 void graph_exec_close(graph_exec *e) {

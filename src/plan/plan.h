@@ -18,7 +18,9 @@ struct graph_exec {
     device_ticket ticket;              /* reference: counts runs */
     graph_value fetch[PLAN_FETCH_MAX]; /* reference: of the last run */
     uint32_t n_fetch;
-    device *device; /* borrowed */
+    device *device;   /* borrowed */
+    size_t n_lowered; /* nodes of the graph */
+    bool whole;       /* all below is made */
     plan_record record;
     plan_memory memory;
     uint64_t kept_bytes, recomputed_bytes; /* as of graph_exec_info */

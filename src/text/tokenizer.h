@@ -95,7 +95,8 @@ typedef struct text_vocab_desc {
     size_t n_eos;
     const int32_t *suppress; /* [n_suppress] never to be generated */
     size_t n_suppress;
-    bool add_bos; /* as the file says; the chat format always writes BOS itself */
+    bool add_bos;  /* as the file says; the chat format always writes BOS itself */
+    bool stepwise; /* text_tokenizer_step reads the merges: before, nothing is encoded */
 } text_vocab_desc;
 
 /* next_merge, where first_merge is an array of views. */
@@ -109,6 +110,8 @@ static inline base_view text_next_merge(const void **at) {
  * NO_MEMORY. */
 beryl_status text_tokenizer_open(base_heap *heap, const text_vocab_desc *desc, text_tokenizer **out,
                                  beryl_error *error);
+/* Reads merges of one that was opened `stepwise`, for about so long. EVENT: there are more. */
+beryl_status text_tokenizer_step(text_tokenizer *tok, double seconds, beryl_error *error);
 void text_tokenizer_close(text_tokenizer *tok); /* NULL is fine */
 
 base_heap *text_heap(const text_tokenizer *tok); /* what its ids are allocated from */

@@ -10,6 +10,7 @@
 #include "base/error.h"
 #include "base/thread.h"
 
+#include <math.h>
 #include <string.h>
 
 static const char *const special_literals[TEXT_SPECIAL_COUNT] = {
@@ -100,7 +101,7 @@ const text_merge *text_merge_find(const text_tokenizer *tok, int32_t left, int32
 /* Half a million merges are 1.5 million look-ups, each of which would wait for memory three times:
  * they go in blocks, and what a block will need is asked for ahead (0.26 s to 0.11 s for the real
  * vocabulary). */
-enum { BLOCK = 32 };
+enum { BLOCK = 32, BLOCKS = 32 /* between two looks at the time */ };
 
 typedef struct split {
     base_view text, left, right;
@@ -160,31 +161,43 @@ static void merge_add(text_tokenizer *tok, const split *s, size_t rank) {
     *place = (uint32_t)rank + 1;
 }
 
-static beryl_status merges_fill(text_tokenizer *tok, const text_vocab_desc *desc, size_t longest,
-                                char *joined, beryl_error *error) {
-    const size_t n_merge = desc->n_merge;
-    const void *at = desc->first_merge;
+static beryl_status block_fill(text_tokenizer *tok, beryl_error *error) {
+    const size_t first = tok->n_merged, left = tok->n_merge - first,
+                 n = left < BLOCK ? left : BLOCK;
+    size_t n_split = 0, k = 0;
     split block[BLOCK];
-    tok->newline_apart = true;
-    for (size_t first = 0; first < n_merge; first += BLOCK) {
-        size_t n = n_merge - first < BLOCK ? n_merge - first : BLOCK, n_split = 0, k = 0;
-        for (; n_split < n; n_split++) {
-            block[n_split].text = desc->next_merge(&at);
-            if (!split_merge(tok, longest, joined, &block[n_split])) break;
-        }
-        block_find(tok, block, n_split);
-        for (; k < n_split && block[k].id[0] >= 0 && block[k].id[1] >= 0 && block[k].id[2] >= 0;
-             k++) {
-            merge_add(tok, &block[k], first + k);
-            if (mixes_newline(block[k].text)) tok->newline_apart = false;
-        }
-        if (k == n) continue;
-        base_view text = block[k].text;
-        return base_fail(error, BERYL_BAD_FILE,
-                         "merge %zu of the vocabulary (\"%.*s\") is not of two tokens that it has",
-                         first + k, (int)(text.size < 64 ? text.size : 64),
-                         text.size ? text.data : "");
+    for (; n_split < n; n_split++) {
+        block[n_split].text = tok->next_merge(&tok->merge_at);
+        if (!split_merge(tok, tok->longest, tok->joined, &block[n_split])) break;
     }
+    block_find(tok, block, n_split);
+    for (; k < n_split && block[k].id[0] >= 0 && block[k].id[1] >= 0 && block[k].id[2] >= 0; k++) {
+        merge_add(tok, &block[k], first + k);
+        if (mixes_newline(block[k].text)) tok->newline_apart = false;
+    }
+    tok->n_merged += k;
+    if (k == n) return BERYL_OK;
+    base_view text = block[k].text;
+    return base_fail(error, BERYL_BAD_FILE,
+                     "merge %zu of the vocabulary (\"%.*s\") is not of two tokens that it has",
+                     first + k, (int)(text.size < 64 ? text.size : 64), text.size ? text.data : "");
+}
+
+static void joined_give(text_tokenizer *tok) {
+    base_heap_give(tok->heap, tok->joined, tok->joined ? 2 * tok->longest + 1 : 0);
+    tok->joined = NULL;
+}
+
+beryl_status text_tokenizer_step(text_tokenizer *tok, double seconds, beryl_error *error) {
+    const double until = base_time() + seconds;
+    while (tok->n_merged < tok->n_merge) {
+        for (int i = 0; i < BLOCKS && tok->n_merged < tok->n_merge; i++) {
+            const beryl_status status = block_fill(tok, error);
+            if (status != BERYL_OK) return status;
+        }
+        if (base_time() > until) return BERYL_EVENT;
+    }
+    joined_give(tok);
     return BERYL_OK;
 }
 
@@ -412,7 +425,6 @@ static beryl_status sizes_check(const text_vocab_desc *desc, size_t *longest, be
 beryl_status text_tokenizer_open(base_heap *heap, const text_vocab_desc *desc, text_tokenizer **out,
                                  beryl_error *error) {
     size_t longest = 0;
-    char *joined = NULL;
     text_tokenizer *tok = NULL;
     *out = NULL;
     beryl_status status = sizes_check(desc, &longest, error);
@@ -430,11 +442,16 @@ beryl_status text_tokenizer_open(base_heap *heap, const text_vocab_desc *desc, t
     tok->n_merge = desc->n_merge;
     tok->merges = base_heap_take(heap, tok->n_merge * sizeof *tok->merges);
     tok->merge_slots = base_heap_take(heap, tok->n_merge_slot * sizeof *tok->merge_slots);
-    joined = base_heap_take(heap, 2 * longest + 1);
-    if (!tok->kinds || !tok->slots || !tok->merges || !tok->merge_slots || !joined) goto no_memory;
+    tok->longest = longest;
+    tok->joined = base_heap_take(heap, 2 * longest + 1);
+    tok->merge_at = desc->first_merge;
+    tok->next_merge = desc->next_merge;
+    tok->newline_apart = true;
+    if (!tok->kinds || !tok->slots || !tok->merges || !tok->merge_slots || !tok->joined)
+        goto no_memory;
     slots_fill(tok);
     status = kinds_fill(tok, desc->types, error);
-    if (!status) status = merges_fill(tok, desc, longest, joined, error);
+    if (!status && !desc->stepwise) status = text_tokenizer_step(tok, INFINITY, error);
     if (!status) status = literals_fill(tok, error);
     if (!status) status = ids_fill(tok, desc, error);
     if (status) goto done;
@@ -445,7 +462,6 @@ no_memory:
     status = base_fail(error, BERYL_NO_MEMORY, "no memory for a vocabulary of %zu tokens",
                        desc->n_token);
 done:
-    base_heap_give(heap, joined, 2 * longest + 1);
     if (status) text_tokenizer_close(tok);
     return status;
 }
@@ -453,6 +469,7 @@ done:
 void text_tokenizer_close(text_tokenizer *tok) {
     if (!tok) return;
     base_heap *heap = tok->heap;
+    joined_give(tok);
     base_heap_give(heap, tok->kinds, tok->n_token);
     base_heap_give(heap, tok->slots, tok->n_slot * sizeof *tok->slots);
     base_heap_give(heap, tok->merges, tok->n_merge * sizeof *tok->merges);

@@ -25,6 +25,12 @@ struct text_tokenizer {
     text_merge *merges;    /* [n_merge] by rank, as in the file: the lowest is applied first */
     uint32_t *merge_slots; /* [n_merge_slot] pair to rank + 1, open addressing; 0: empty */
     size_t n_merge, n_merge_slot; /* slots: a power of two */
+    /* Until all merges are read: */
+    size_t n_merged;      /* those that are */
+    const void *merge_at; /* the next one */
+    base_view (*next_merge)(const void **at);
+    size_t longest; /* bytes of a token */
+    char *joined;   /* [2 * longest + 1] */
     /* [n_literal] ids of control and user-defined tokens, sorted by text, each text once */
     uint32_t *literals;
     size_t n_literal;

@@ -160,7 +160,7 @@ const PARTS = ["text", "thought", "call", "control"] as const;
 const ENDS = ["stop", "length", "context", "cancelled"] as const;
 const LOGITS_BYTES = 4 << 20; // of one step
 const NONE = 0xffffffff; // no such text
-const TURN = 30; // milliseconds of steps, then others get their turn
+const TURN = 4; // milliseconds of steps, then others get their turn: less than what a source has ahead
 
 const encoder = new TextEncoder(), decoder = new TextDecoder();
 
@@ -208,7 +208,12 @@ export class Engine {
             engine = new Engine(gpu, bell, options);
             await engine.#start(module, options);
             const task = engine.call((x, frame) => x.engine_load(frame)).out();
-            for await (const event of engine.pump(task, signal)) onEvent?.(event);
+            const events = engine.pump(task, signal);
+            for (let next; !(next = await events.next()).done; onEvent?.(next.value)) {
+                if (!("what" in next.value) || next.value.what !== "making more plans") continue;
+                void (async () => { for await (const _ of events); })().catch(() => undefined); // those that fail are made when they are needed
+                break;
+            }
             return engine;
         } catch (thrown) {
             if (engine) await engine.close();
@@ -563,7 +568,11 @@ export class Engine {
     async #turn(): Promise<void> {
         const now = performance.now();
         if (now - this.#lastTurn < TURN) return;
-        await new Promise((resolve) => setTimeout(resolve, 0));
+        await new Promise((resolve) => { // a timer's would be four milliseconds
+            const { port1, port2 } = new MessageChannel();
+            port1.onmessage = () => resolve(port1.close());
+            port2.postMessage(null);
+        });
         this.#lastTurn = performance.now();
     }
 

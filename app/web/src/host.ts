@@ -149,6 +149,7 @@ class Host implements HostInside {
             const storage = this.#parts.storage ?? browserStorage;
             const module = fetchModule(load.module, stop), kept = openKept(); // beside the file's beginning
             module.catch(() => undefined);
+            if (!load.vocabularyOnly) void this.#gpu()?.requestAdapter(load.device ? { powerPreference: load.device } : {}).catch(() => undefined); // the first is long in coming
             const openAny = (source: PlainSource): Promise<ByteSource | FillableSource> => (this.#parts.openSource ?? openSource)(source, {
                 storage,
                 cache: load.cache ?? "auto",

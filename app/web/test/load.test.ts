@@ -32,7 +32,7 @@ class DoubleWorker extends EventTarget {
             queueMicrotask(() => this.die("no such script"));
             return;
         }
-        serve(port2 as unknown as Port, makeHost({ loadEngine: doubleLoader(world), gpu: {} as GPU, storage: new Disk().host() }));
+        serve(port2 as unknown as Port, makeHost({ loadEngine: doubleLoader(world), gpu: { requestAdapter: () => Promise.resolve(null) } as unknown as GPU, storage: new Disk().host() }));
         port1.on("message", (data: unknown) => this.dispatchEvent(new MessageEvent("message", { data })));
     }
     postMessage(message: unknown): void { this.#port.postMessage(message); }
